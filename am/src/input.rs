@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use heddle_am_core::{InputHost, Locality};
-use heddle_input::{TaskLength, input_files, plan_input, unpack_beginning, workers};
+use heddle_input::{
+    Head, ParquetHead, ReadError, TaskLength, TextHead, input_files, parquet_head, plan_parts,
+    unpack_beginning, workers,
+};
 use heddle_protocol::job_spec::{JobSpec, Location, TaskSize};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
@@ -19,7 +22,7 @@ const FILES_ASKED_AT_ONCE: usize = 16;
 const FILES_ASKED_MAX: usize = 20_000;
 /// Bytes at the beginning of data by which automatic values are decided.
 const SAMPLE_BYTES: u64 = 256 << 10;
-/// Read if less has no text. A block of bzip2 has up to 900 kB, one of snappy 256 KiB as a rule.
+/// Read if less lacks text. A block of bzip2 has up to 900 kB, one of snappy 256 KiB as a rule.
 const SAMPLE_BYTES_MAX: u64 = 16 << 20;
 /// Files whose beginning is read, while they begin with comments alone.
 const HEADS_MAX: usize = 100;
@@ -49,6 +52,14 @@ pub enum InputError {
         /// Why not.
         source: StorageError,
     },
+    /// A file cannot be used.
+    #[error("{key}")]
+    File {
+        /// The key of the job file.
+        key: &'static str,
+        /// Why not.
+        source: ReadError,
+    },
     /// There are more of them than a job can have.
     #[error("data.train, data.test: {0}")]
     TooMany(#[from] PlanFileError),
@@ -64,6 +75,8 @@ pub enum InputError {
 pub struct PlannedInput {
     /// Files and tasks.
     pub plan: InputPlan,
+    /// Records of the training data, where files say how many they have.
+    pub records: Option<u64>,
     /// A sentence for the user about each folder that is not read.
     pub warnings: Vec<String>,
 }
@@ -76,7 +89,13 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
     let mut warnings = Vec::new();
     let train = files("data.train", &spec.data.train, &mut warnings).await?;
     let test = files("data.test", &spec.data.test, &mut warnings).await?;
-    let plan = plan_input(spec.data.format, train, test, length_of(spec));
+    let mut heads = Vec::new();
+    if !spec.data.format.is_text() {
+        heads = vec![heads_of("data.train", &train).await?, heads_of("data.test", &test).await?];
+    }
+    let records = heads.first().and_then(|heads| records_of(heads, &train));
+    let parts = heads.into_iter().flatten().map(|(url, head)| (url, head.parts)).collect();
+    let plan = plan_parts(spec.data.format, train, test, length_of(spec), &parts);
     if plan.train.is_empty() {
         return Err(InputError::Empty { key: "data.train" });
     }
@@ -84,40 +103,62 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
         return Err(InputError::Empty { key: "data.test" });
     }
     plan_file::check_size(&plan, spec.pservers.shards)?;
-    Ok(PlannedInput { plan, warnings })
+    Ok(PlannedInput { plan, records, warnings })
 }
 
-/// The beginning of data.
-#[derive(Default)]
-pub struct Head {
-    /// URL of the file that it was read from.
-    pub file: String,
-    /// Text, unpacked; the last line may be cut.
-    pub text: Vec<u8>,
-    /// Whether it is all of the file, so that the last line is whole.
-    pub is_whole: bool,
-    /// Bytes of all data by the bytes that the text was read from.
-    pub share: f64,
+/// The heads of files with types by their URLs; empty if there are too many files.
+async fn heads_of(
+    key: &'static str,
+    files: &[InputFile],
+) -> Result<BTreeMap<String, ParquetHead>, InputError> {
+    let mut heads = BTreeMap::new();
+    if files.len() > FILES_ASKED_MAX {
+        return Ok(heads);
+    }
+    for some in files.chunks(FILES_ASKED_AT_ONCE) {
+        let calls: Vec<_> = some
+            .iter()
+            .cloned()
+            .map(|file| tokio::spawn(async move { parquet_head(&file).await }))
+            .collect();
+        for (file, call) in some.iter().zip(calls) {
+            // The runtime ends only with the process.
+            let Ok(head) = call.await else { continue };
+            let head = head.map_err(|source| InputError::File { key, source })?;
+            heads.insert(file.url.clone(), head);
+        }
+    }
+    Ok(heads)
+}
+
+/// The number of records, if it is known of each file.
+fn records_of(heads: &BTreeMap<String, ParquetHead>, files: &[InputFile]) -> Option<u64> {
+    files.iter().map(|file| heads.get(&file.url).map(|head| head.rows)).sum()
 }
 
 /// Reads the beginning of the first training file that begins with more than comments.
 ///
 /// # Errors
 /// It cannot be read.
-pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> {
+pub async fn head(spec: &JobSpec, planned: &PlannedInput) -> Result<Head, InputError> {
+    let plan = &planned.plan;
     let mut files: Vec<_> = plan.train.iter().map(|task| task.file).collect();
     files.dedup();
-    let files: Vec<_> =
-        files.into_iter().filter_map(|file| plan.files.get(file as usize)).collect();
+    let files = files.into_iter().filter_map(|file| plan.files.get(file as usize));
+    let files: Vec<_> = files.collect();
+    if !spec.data.format.is_text() {
+        return head_of_tables("data.train", &files, planned.records).await;
+    }
     let shown = spec.data.train.first().map_or_else(String::new, ToString::to_string);
-    first_head("data.train", &shown, &files, plan.train_bytes()).await
+    let bytes = plan.train_bytes();
+    first_head("data.train", &shown, &files, bytes).await.map(Head::Text)
 }
 
-/// Reads the beginning of data without a job, as [`head`] reads training data.
+/// Reads the beginning of text without a job, as [`head`] reads training data.
 ///
 /// # Errors
 /// It cannot be read, or there are only empty files.
-pub async fn head_of_place(place: &Location) -> Result<Head, InputError> {
+pub async fn head_of_place(place: &Location) -> Result<TextHead, InputError> {
     let key = "DATA";
     let files = files(key, std::slice::from_ref(place), &mut Vec::new()).await?;
     let files: Vec<_> = files.iter().filter(|file| file.bytes > 0).collect();
@@ -128,14 +169,35 @@ pub async fn head_of_place(place: &Location) -> Result<Head, InputError> {
     first_head(key, &place.to_string(), &files, bytes).await
 }
 
+/// The first file of those with types that has a record, or the last one. `records`: of all, if it is known.
+async fn head_of_tables(
+    key: &'static str,
+    files: &[&InputFile],
+    records: Option<u64>,
+) -> Result<Head, InputError> {
+    let bytes = files.iter().map(|file| file.bytes).sum::<u64>() as f64;
+    let mut found = None;
+    for &file in files.iter().take(HEADS_MAX) {
+        let failed = |source| InputError::File { key, source };
+        let ParquetHead { columns, rows, .. } = parquet_head(file).await.map_err(failed)?;
+        let about = (rows as f64 * bytes / file.bytes.max(1) as f64).round() as u64;
+        let records = records.unwrap_or(about);
+        found = Some(Head::Table { columns, file: file.clone(), records });
+        if rows > 0 {
+            break;
+        }
+    }
+    found.ok_or(InputError::Empty { key })
+}
+
 /// The first beginning that is more than comments. `bytes`: of all data.
 async fn first_head(
     key: &'static str,
     shown: &str,
     files: &[&InputFile],
     bytes: u64,
-) -> Result<Head, InputError> {
-    let mut head = Head::default();
+) -> Result<TextHead, InputError> {
+    let mut head = TextHead::default();
     for file in files.iter().take(HEADS_MAX) {
         head = head_of(key, shown, file, bytes).await?;
         let is_record = |line: &[u8]| !matches!(line.trim_ascii().first(), None | Some(b'#'));
@@ -151,7 +213,7 @@ async fn head_of(
     shown: &str,
     file: &InputFile,
     bytes: u64,
-) -> Result<Head, InputError> {
+) -> Result<TextHead, InputError> {
     let location = heddle_storage::StorageUrl::parse(&file.url)
         .map_err(|source| InputError::Location { key, location: shown.to_owned(), source })?;
     let failed = |source| InputError::Storage { key, location: shown.to_owned(), source };
@@ -164,7 +226,12 @@ async fn head_of(
         // The text of a packed block comes when the block is whole.
         if !text.is_empty() || len == file.bytes || wanted >= SAMPLE_BYTES_MAX {
             let share = bytes as f64 / len.max(1) as f64;
-            return Ok(Head { file: file.url.clone(), text, is_whole: len == file.bytes, share });
+            return Ok(TextHead {
+                file: file.url.clone(),
+                text,
+                is_whole: len == file.bytes,
+                share,
+            });
         }
         wanted *= 8;
     }
@@ -321,7 +388,7 @@ async fn files(
 mod tests {
     use std::io::Write as _;
 
-    use heddle_input::compression_of;
+    use heddle_input::{compression_of, plan_input};
     use heddle_protocol::job_spec::DataFormat;
     use heddle_protocol::job_spec::file::{ReadContext, read};
 
@@ -369,9 +436,10 @@ mod tests {
         let (job_dir, working_dir) = (dir.path().to_owned(), dir.path().to_owned());
         let context = ReadContext { job_dir, working_dir, ..ReadContext::default() };
         let spec = read(job, &context).unwrap_or_else(|error| panic!("{error}")).spec;
-        let head = head(&spec, &plan).await.expect("read");
-        assert_eq!(head.text.len(), text.len());
-        assert_eq!(head.share, 1.0);
+        let planned = PlannedInput { plan, records: None, warnings: Vec::new() };
+        let head = head(&spec, &planned).await.expect("read");
+        let Head::Text(head) = head else { panic!("it is text") };
+        assert_eq!((head.text.len(), head.share), (text.len(), 1.0));
     }
 
     #[tokio::test]

@@ -196,9 +196,16 @@ fn what_cannot_be_read_has_a_place_and_exit_7() {
         }
     }
     let dir = folder("data.parquet", "1 1:x\n");
+    std::fs::write(dir.path().join("data.orc"), "1 1:x\n").unwrap();
     for (arguments, exit, word) in [
-        (&["data.parquet"][..], 7, "--format states it: libsvm, dummy, csv, tsv"),
-        (&["data.parquet", "--format", "parquet"], 2, "possible values: libsvm, dummy, csv, tsv"),
+        (&["data.parquet"][..], 7, "data.parquet: this is not a whole Parquet file"),
+        (
+            &["data.parquet", "--delimiter", ";"],
+            2,
+            "--delimiter and --header are for tables of text",
+        ),
+        (&["data.orc"], 7, "--format states it: libsvm, dummy, csv, tsv, parquet"),
+        (&["data.parquet", "--format", "orc"], 2, "possible values: libsvm, dummy, csv, tsv"),
         (&["data.parquet", "--format", "libsvm"], 7, "data.parquet:1:5: expected a finite number"),
         (&["data.parquet", "--format", "libsvm", "--label", "y"], 2, "are for tables"),
         (&["data.parquet", "--delimiter", "::"], 2, "expected one character"),

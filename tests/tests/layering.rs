@@ -31,7 +31,11 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-protocol", &["heddle-optimizer"]),
         ("heddle-channel", &["heddle-protocol"]),
         ("heddle-columns", &["heddle-protocol"]),
-        ("heddle-input", &["heddle-columns", "heddle-protocol", "heddle-storage"]),
+        (
+            "heddle-input",
+            &["heddle-columns", "heddle-parquet", "heddle-protocol", "heddle-storage"],
+        ),
+        ("heddle-parquet", &["heddle-columns"]),
         ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-self-faults", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
@@ -172,6 +176,7 @@ fn the_pure_crates_have_no_runtime_below_them() {
         "heddle-md5-lanes",
         "heddle-metrics",
         "heddle-optimizer",
+        "heddle-parquet",
         "heddle-protocol",
         "heddle-shard",
     ] {

@@ -65,6 +65,7 @@ impl From<InputError> for StartFailure {
     fn from(error: InputError) -> Self {
         let code = match &error {
             InputError::Storage { source, .. } => code_of(source),
+            InputError::File { source, .. } => source.class().exit_code(),
             InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
                 ExitCode::Input
             }

@@ -5,9 +5,11 @@ mod lines;
 mod sample_args;
 mod sample_text;
 mod table;
+mod typed;
 
 use clap::Subcommand;
-use heddle_am::input::{self, Head};
+use heddle_am::input;
+use heddle_input::{TextHead, unpacked_name};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::columns::Header;
 use heddle_protocol::job_spec::{DataFormat, Location};
@@ -36,19 +38,24 @@ pub fn data(command: &DataAction, json: bool) -> CommandResult {
         input::head_of_place(&place).await.map_err(|error| unreadable(&error))
     })?;
     let format = format_of(args, &head)?;
-    if format.has_columns() {
+    let is_for_text = args.delimiter.is_some() || args.header() != Header::Auto;
+    if format == DataFormat::Parquet && !is_for_text {
+        typed::show(args, &head.file, json)
+    } else if format.has_columns() && format.is_text() {
         table::show(args, format, &head, json)
     } else if args.label.is_some() || args.delimiter.is_some() || args.header() != Header::Auto {
-        let fact =
-            format!("--label, --delimiter and --header are for tables (got {})", format.name());
+        let fact = format!(
+            "--delimiter and --header are for tables of text, --label for tables (got {})",
+            format.name()
+        );
         Err(CommandFailure::new(ExitCode::Usage, fact))
     } else {
         lines::show(args, format, &head, json)
     }
 }
 
-fn format_of(args: &SampleArgs, head: &Head) -> Result<DataFormat, CommandFailure> {
-    let name = head.file.strip_suffix(".gz").unwrap_or(&head.file);
+fn format_of(args: &SampleArgs, head: &TextHead) -> Result<DataFormat, CommandFailure> {
+    let name = unpacked_name(&head.file);
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
     DataFormat::of_name(args.format.as_deref().unwrap_or(suffix)).ok_or_else(|| {
         let fact = format!("the name of {} does not show its format", head.file);

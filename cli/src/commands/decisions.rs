@@ -1,6 +1,6 @@
 //! Automatic values of a job, decided by its data, and how commands show them.
 
-use heddle_am::input;
+use heddle_am::input::{self, InputError, PlannedInput};
 use heddle_am::warm_start::InitialCheckpoint;
 use heddle_input::{InitialJob, Sample, ValueDecision, decide, sample};
 use heddle_protocol::exit_code::ExitCode;
@@ -8,7 +8,6 @@ use heddle_protocol::job_spec::file::Job;
 use heddle_protocol::job_spec::{
     AlgorithmKind, Consistency, JobSpec, LabelScaling, LossFunction, check, identity,
 };
-use heddle_protocol::manifest::InputPlan;
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 
@@ -33,7 +32,7 @@ pub async fn keep(job: &mut Job, dir: &str) {
 /// The data or that checkpoint cannot be read, or the values break a rule together.
 pub async fn resolve(
     spec: &mut JobSpec,
-    plan: &InputPlan,
+    plan: &PlannedInput,
     init: Option<&InitialCheckpoint>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<ValueDecision>, CommandFailure> {
@@ -45,8 +44,9 @@ pub async fn resolve(
     if spec.undecided.is_empty() {
         return Ok(Vec::new());
     }
-    let sample = sample(spec, &head.text, head.share);
-    notes.extend(one_label(spec, &sample, head.share)?);
+    let failed = |source| unreadable(&InputError::File { key: "data.train", source });
+    let sample = sample(spec, &head).await.map_err(failed)?;
+    notes.extend(one_label(spec, &sample)?);
     let init = match init {
         Some(init) => Some(initial_job(init).await?),
         None => None,
@@ -58,11 +58,7 @@ pub async fn resolve(
 
 /// What it means that all records of the sample have the same label: an error if they are all records, and the job separates
 /// classes.
-fn one_label(
-    spec: &JobSpec,
-    sample: &Sample,
-    share: f64,
-) -> Result<Option<String>, CommandFailure> {
+fn one_label(spec: &JobSpec, sample: &Sample) -> Result<Option<String>, CommandFailure> {
     let (records, label) = (sample.records, sample.label_mean);
     let has_classes = match spec.model.algorithm {
         AlgorithmKind::Kmeans | AlgorithmKind::Custom => return Ok(None),
@@ -71,7 +67,7 @@ fn one_label(
     if records < 2 || sample.label_deviation > 0.0 {
         return Ok(None);
     }
-    if share <= 1.0 && has_classes {
+    if sample.all_records <= records && has_classes {
         return Err(CommandFailure::new(
             ExitCode::Input,
             format!(

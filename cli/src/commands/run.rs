@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use heddle_am::input::PlannedInput;
 use heddle_am::process::check_files;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunDirError, RunFile};
@@ -144,16 +143,17 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
         am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
     }
     let models = ModelRule::of(args.overwrite, args.fresh);
-    let PlannedInput { plan: input, warnings } = match args.dry_run {
+    let planned = match args.dry_run {
         true => preflight::look(&job.spec, models)?,
         false => preflight::check(&job.spec, models)?,
     };
-    notes.extend(warnings);
+    notes.extend_from_slice(&planned.warnings);
     let (init, init_notes) =
         am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?;
     notes.extend(init_notes);
-    let decisions = decisions::resolve(&mut job.spec, &input, init.as_ref(), &mut notes);
+    let decisions = decisions::resolve(&mut job.spec, &planned, init.as_ref(), &mut notes);
     let decisions = am_client::runtime()?.block_on(decisions)?;
+    let input = planned.plan;
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };

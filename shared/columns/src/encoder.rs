@@ -28,12 +28,25 @@ pub enum Cell<'c> {
     Missing,
     /// Text, of a file without types or of a column of texts.
     Text(&'c [u8]),
-    /// A whole number.
-    Integer(i64),
-    /// Another number.
+    /// A number of a file with types.
     Number(f64),
-    /// A Boolean.
-    Boolean(bool),
+    /// The key of a category of a file with types; see [`key`].
+    Key(u64),
+}
+
+/// What a column of a file with types is read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellNeed {
+    /// A number: [`Cell::Number`].
+    Number,
+    /// The key of a value: [`Cell::Key`].
+    Key,
+    /// The keys of the items of a list: [`Encoder::item`].
+    Items,
+    /// Indices and values: [`Encoder::entry`].
+    Entries,
+    /// It is not read.
+    Skipped,
 }
 
 impl fmt::Display for Cell<'_> {
@@ -41,9 +54,8 @@ impl fmt::Display for Cell<'_> {
         match self {
             Self::Missing => Ok(()),
             Self::Text(text) => f.write_str(&String::from_utf8_lossy(text)),
-            Self::Integer(number) => number.fmt(f),
             Self::Number(number) => number.fmt(f),
-            Self::Boolean(is_true) => is_true.fmt(f),
+            Self::Key(key) => write!(f, "{key:016x}"),
         }
     }
 }
@@ -78,6 +90,8 @@ impl ColumnScales {
 #[derive(Clone, Debug)]
 pub struct Encoder {
     measures: bool,
+    /// Indices of a vector without other columns are below it.
+    index_bound: u64,
     columns: Vec<ColumnPlan>,
     cross: Vec<[usize; 2]>,
     null: Vec<Vec<u8>>,
@@ -180,10 +194,30 @@ impl Encoder {
         Self { measures: true, cross: Vec::new(), record: RecordFeatures::default(), ..encoder }
     }
 
-    /// Whether keys are places of measured columns.
+    /// The same, with an error for an index of a vector without other columns that is not below `features`.
     #[must_use]
-    pub fn measures(&self) -> bool {
-        self.measures
+    pub fn bounded(self, features: u64) -> Self {
+        Self { index_bound: features, ..self }
+    }
+
+    /// Whether keys are the indices of features: places of measured columns, or indices of a vector without other columns.
+    #[must_use]
+    pub fn keys_are_indices(&self) -> bool {
+        let is_vector =
+            |column: &ColumnPlan| column.is_alone && matches!(column.usage, CellUse::Vector);
+        self.measures || self.columns.iter().any(is_vector)
+    }
+
+    /// What the cells of a column of a file with types are. `place`: of the column in the schema.
+    #[must_use]
+    pub fn need(&self, place: usize) -> CellNeed {
+        match self.columns[place].usage {
+            CellUse::Number { .. } | CellUse::Measured { .. } => CellNeed::Number,
+            CellUse::Category(_) => CellNeed::Key,
+            CellUse::List { .. } => CellNeed::Items,
+            CellUse::Vector => CellNeed::Entries,
+            CellUse::Skipped => CellNeed::Skipped,
+        }
     }
 
     fn with(schema: &Schema, mut usage: impl FnMut(&ColumnUsage) -> CellUse) -> Self {
@@ -196,6 +230,7 @@ impl Encoder {
         });
         Self {
             measures: false,
+            index_bound: u64::MAX,
             columns: columns.collect(),
             cross: schema.cross.clone(),
             null: schema.null.iter().map(|text| text.as_bytes().to_vec()).collect(),
@@ -218,7 +253,7 @@ impl Encoder {
         let is_null = match cell {
             Cell::Missing => true,
             Cell::Text(text) => self.null.iter().any(|null| null == text),
-            Cell::Integer(_) | Cell::Number(_) | Cell::Boolean(_) => false,
+            Cell::Number(_) | Cell::Key(_) => false,
         };
         let cell = if is_null { Cell::Missing } else { cell };
         let feature = match &column.usage {
@@ -245,26 +280,17 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds the feature of an item of a list.
-    ///
-    /// # Errors
-    /// The item is a number with a fraction.
-    pub fn item(
-        &mut self,
-        place: usize,
-        item: Cell<'_>,
-        out: &mut impl FeatureSink,
-    ) -> Result<(), CellError> {
-        if let Some((key, value)) = self.columns[place].category(MissingCategory::None, item)? {
-            self.record.push(place, key, value, out);
-        }
-        Ok(())
+    /// Adds the feature of an item of a list, by its key.
+    #[inline]
+    pub fn item(&mut self, place: usize, key: u64, out: &mut impl FeatureSink) {
+        self.record.push(place, key, 1.0, out);
     }
 
     /// Adds a feature of a vector.
     ///
     /// # Errors
-    /// The value is not finite.
+    /// The index is beyond the features of the model, or the value is not finite.
+    #[inline]
     pub fn entry(
         &mut self,
         place: usize,
@@ -274,9 +300,20 @@ impl Encoder {
     ) -> Result<(), CellError> {
         let column = &self.columns[place];
         let value = column.finite(value)?;
+        if column.is_alone && index >= self.index_bound {
+            let features = self.index_bound;
+            return Err(column.wrong(&format!("index {index}, but model.features is {features}")));
+        }
         let key = if column.is_alone { index } else { key::of_index(column.seed, index) };
         self.record.push(place, key, value, out);
         Ok(())
+    }
+
+    /// The error of a cell.
+    #[cold]
+    #[must_use]
+    pub fn wrong(&self, place: usize, what: &str) -> CellError {
+        self.columns[place].wrong(what)
     }
 
     /// Adds the crosses of a record, whose cells were all there.
@@ -341,9 +378,8 @@ impl ColumnPlan {
     fn parsed(&self, cell: Cell<'_>) -> Result<Option<f64>, CellError> {
         let number = match cell {
             Cell::Missing => return Ok(None),
-            Cell::Integer(number) => number as f64,
             Cell::Number(number) => number,
-            Cell::Boolean(is_true) => f64::from(u8::from(is_true)),
+            Cell::Key(_) => return Err(self.wrong("expected a number, found a category")),
             Cell::Text(text) => {
                 let parsed =
                     std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
@@ -390,9 +426,7 @@ impl ColumnPlan {
             Cell::Missing if missing == MissingCategory::None => return Ok(None),
             Cell::Missing => key::of_text(self.seed, b""),
             Cell::Text(text) => key::of_text(self.seed, text),
-            Cell::Integer(number) => key::of_integer(self.seed, i128::from(number)),
-            Cell::Boolean(true) => key::of_text(self.seed, b"true"),
-            Cell::Boolean(false) => key::of_text(self.seed, b"false"),
+            Cell::Key(key) => key,
             Cell::Number(number) => {
                 return Err(self.wrong(&format!(
                     "expected a text or a whole number as a category, found {number}"
@@ -514,9 +548,8 @@ mod tests {
             encoder.cell(0, cell, &mut out).map(|()| out).map_err(|error| error.what)
         };
         for (text, typed) in [
-            ("17", Cell::Integer(17)),
-            ("-9223372036854775808", Cell::Integer(i64::MIN)),
-            ("true", Cell::Boolean(true)),
+            ("17", Cell::Key(key::of_integer(key::seed("c0"), 17))),
+            ("true", Cell::Key(key::of_text(key::seed("c0"), b"true"))),
             ("", Cell::Missing),
         ] {
             assert_eq!(of(Cell::Text(text.as_bytes())), of(typed), "{text}");
@@ -537,8 +570,11 @@ mod tests {
         encoder.entry(1, 5, 0.5, &mut out).expect("finite");
         assert_eq!(out, [(key::of_index(key::seed("c1"), 5), 0.5)]);
         let mut out = Vec::new();
-        Encoder::new(&schema(&[vector]), &[]).entry(0, 5, 0.5, &mut out).expect("finite");
+        let mut alone = Encoder::new(&schema(&[vector]), &[]).bounded(6);
+        alone.entry(0, 5, 0.5, &mut out).expect("finite");
         assert_eq!(out, [(5, 0.5)], "alone it keeps its indices");
+        let error = alone.entry(0, 6, 0.5, &mut out).expect_err("beyond").to_string();
+        assert_eq!(error, "column \"c0\": index 6, but model.features is 6");
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub mod key;
 mod propose;
 mod resolve;
 
-pub use encoder::{Cell, CellError, ColumnScales, Encoder, FeatureSink};
+pub use encoder::{Cell, CellError, CellNeed, ColumnScales, Encoder, FeatureSink};
 pub use propose::{
     ColumnSummary, GuessedKind, LabelChoice, Proposal, SampledColumn, is_label, propose,
 };
-pub use resolve::{FileColumn, Roles, SchemaError, ValueKind, check_folded, resolve};
+pub use resolve::{FileColumn, Roles, SchemaError, ValueKind, check_folded, check_kind, resolve};

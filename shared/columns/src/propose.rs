@@ -237,8 +237,7 @@ pub fn is_label(cell: Cell<'_>) -> bool {
 fn is_number(cell: Cell<'_>) -> bool {
     let is_finite = |number: f64| (number as f32).is_finite();
     match cell {
-        Cell::Missing => false,
-        Cell::Integer(_) | Cell::Boolean(_) => true,
+        Cell::Missing | Cell::Key(_) => false,
         Cell::Number(number) => is_finite(number),
         Cell::Text(text) => {
             let parsed = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
@@ -275,7 +274,7 @@ fn summary(column: &SampledColumn<'_>, null: &[String]) -> ColumnSummary {
     let is_present = |cell: &&Cell<'_>| match cell {
         Cell::Missing => false,
         Cell::Text(text) => !null.iter().any(|word| word.as_bytes() == *text),
-        Cell::Integer(_) | Cell::Number(_) | Cell::Boolean(_) => true,
+        Cell::Number(_) | Cell::Key(_) => true,
     };
     let present: Vec<Cell<'_>> = column.values.iter().filter(is_present).copied().collect();
     let (mut different, mut examples) = (BTreeSet::new(), Vec::new());
@@ -416,7 +415,7 @@ mod tests {
             let kind = ValueKind::Typed { name, is_number, is_category, is_list, is_vector };
             kind_of(kind, values)
         };
-        let whole = [Cell::Integer(3)];
+        let whole = [Cell::Number(3.0)];
         assert_eq!(of(true, true, false, false, &whole), GuessedKind::Number);
         assert_eq!(of(false, true, false, false, &[Cell::Text(b"3")]), GuessedKind::Category);
         assert_eq!(of(true, false, false, false, &[Cell::Number(0.5)]), GuessedKind::Number);

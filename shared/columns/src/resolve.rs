@@ -238,7 +238,11 @@ impl<'r> NamedRule<'r> {
     }
 }
 
-fn check_kind(column: &FileColumn, usage: &ColumnUsage) -> Result<(), SchemaError> {
+/// Checks that the values of a column can be read as its rule states.
+///
+/// # Errors
+/// They cannot: [`SchemaError::Type`].
+pub fn check_kind(column: &FileColumn, usage: &ColumnUsage) -> Result<(), SchemaError> {
     let (word, fits) = match (usage, column.kind) {
         (ColumnUsage::Vector { .. }, ValueKind::AnyText) => {
             return Err(SchemaError::Type {

@@ -1,6 +1,9 @@
 //! A minibatch in compressed rows, reused from step to step.
 
+use heddle_columns::{Encoder, FeatureSink, key};
 use heddle_protocol::job_spec::BatchFeatures;
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::position::position_of_key;
 
 /// Records of one step: labels, and features in compressed sparse rows.
 ///
@@ -151,6 +154,19 @@ impl Batch {
         self.values.truncate(end);
     }
 
+    /// Takes the last row out if it has more features than one may have.
+    #[inline]
+    pub(crate) fn check_last(&mut self, limit: BatchFeatures) -> Result<(), String> {
+        let (features, most) = (self.last_features(), limit.record());
+        if features <= most {
+            return Ok(());
+        }
+        self.drop_row();
+        Err(format!(
+            "{features} features, more than the {most} of a record for which the trainers of this run have memory; a new run with more trainers.memory takes it"
+        ))
+    }
+
     /// Takes the last row out.
     pub(crate) fn drop_row(&mut self) {
         self.labels.pop();
@@ -174,6 +190,33 @@ impl Batch {
     #[must_use]
     pub fn full(&self, rows_max: usize, limit: BatchFeatures) -> bool {
         self.rows() >= rows_max || self.values.len() > limit.batch()
+    }
+}
+
+/// Appends the features of a row of a table.
+pub(crate) struct FeaturesOfRow<'b> {
+    batch: &'b mut Batch,
+    features: u64,
+    keys_are_indices: bool,
+}
+
+impl<'b> FeaturesOfRow<'b> {
+    /// `features`: of the model.
+    #[inline]
+    pub(crate) fn new(batch: &'b mut Batch, features: u64, encoder: &Encoder) -> Self {
+        Self { batch, features, keys_are_indices: encoder.keys_are_indices() }
+    }
+}
+
+impl FeatureSink for FeaturesOfRow<'_> {
+    #[inline]
+    fn push(&mut self, key: u64, value: f32) {
+        self.batch.values.push(value);
+        match self.features {
+            ANY_FEATURES => self.batch.positions.push(position_of_key(key)),
+            _ if self.keys_are_indices => self.batch.indices.push(key as u32),
+            features => self.batch.indices.push(key::folded(key, features)),
+        }
     }
 }
 

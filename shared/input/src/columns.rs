@@ -3,11 +3,12 @@
 use heddle_columns::{
     ColumnScales, Encoder, FileColumn, Roles, SchemaError, ValueKind, check_folded, resolve,
 };
-use heddle_protocol::job_spec::JobSpec;
 use heddle_protocol::job_spec::columns::{Header, Schema};
+use heddle_protocol::job_spec::{DataSpec, JobSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::formats::field_names;
+use crate::head::{Head, TextHead};
 use crate::lines::LineError;
 use crate::table_format::TableFormat;
 
@@ -35,11 +36,12 @@ impl ModelColumns {
         Some(Self { schema, scales, has_header, delimiter })
     }
 
-    /// How records of the model are read, unless scales are missing.
+    /// How records of the model, which has `features`, are read, unless scales are missing.
     #[must_use]
-    pub fn format(&self) -> Option<TableFormat> {
+    pub fn format(&self, features: u64) -> Option<TableFormat> {
         let is_whole = self.scales.len() == self.schema.measured().count();
         let encoder = is_whole.then(|| Encoder::new(&self.schema, &self.scales))?;
+        let encoder = encoder.bounded(features);
         let delimiter = u8::try_from(self.delimiter).ok()?;
         Some(TableFormat::new(self.schema.clone(), encoder, self.has_header, delimiter))
     }
@@ -66,21 +68,19 @@ pub(crate) fn header_of(text: &[u8], delimiter: u8, stated: Header) -> Result<He
     Ok(if has_numbers { Header::None } else { Header::First })
 }
 
-/// Finds the columns of a job by the beginning of its training data, which may end within a line. Decides `data.header`.
+/// Finds the columns of a job by the beginning of its training data. Decides `data.header`.
 ///
 /// # Errors
 /// See [`ColumnsError`].
-pub fn find_columns(spec: &mut JobSpec, text: &[u8]) -> Result<(), ColumnsError> {
+pub fn find_columns(spec: &mut JobSpec, head: &Head) -> Result<(), ColumnsError> {
     if !spec.data.format.has_columns() {
         return Ok(());
     }
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let data = &mut spec.data;
-    let delimiter = data.delimiter_byte();
-    data.header = header_of(text, delimiter, data.header).map_err(ColumnsError::Line)?;
-    let names = field_names(text, delimiter, data.has_header()).map_err(ColumnsError::Line)?;
-    let column = |name| FileColumn { name, kind: ValueKind::AnyText };
-    let columns: Vec<FileColumn> = names.into_iter().map(column).collect();
+    let columns = match head {
+        Head::Text(TextHead { text, .. }) => columns_of_text(&mut spec.data, text)?,
+        Head::Table { columns, .. } => columns.clone(),
+    };
+    let data = &spec.data;
     let roles = Roles {
         label: data.label.clone(),
         weight: (!data.weight.is_empty()).then(|| data.weight.clone()),
@@ -93,4 +93,14 @@ pub fn find_columns(spec: &mut JobSpec, text: &[u8]) -> Result<(), ColumnsError>
     }
     spec.schema = Some(schema);
     Ok(())
+}
+
+/// The columns of files of text that begin like this.
+fn columns_of_text(data: &mut DataSpec, text: &[u8]) -> Result<Vec<FileColumn>, ColumnsError> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let delimiter = data.delimiter_byte();
+    data.header = header_of(text, delimiter, data.header).map_err(ColumnsError::Line)?;
+    let names = field_names(text, delimiter, data.has_header()).map_err(ColumnsError::Line)?;
+    let column = |name| FileColumn { name, kind: ValueKind::AnyText };
+    Ok(names.into_iter().map(column).collect())
 }

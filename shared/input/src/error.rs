@@ -29,12 +29,12 @@ pub enum ReadError {
         /// Length now.
         found: u64,
     },
-    /// Packed in another way than its name implies, damaged, or not text.
+    /// Packed in another way than its name implies, damaged, or of another format than the job's.
     #[error("{file}: {what}")]
-    Packing {
+    Damaged {
         /// The file.
         file: String,
-        /// What is wrong, with the name of the packing.
+        /// What is wrong.
         what: String,
     },
     /// A malformed record, and the job allows none.
@@ -71,7 +71,7 @@ impl ReadError {
             Self::Quarantine { .. } => true,
             Self::Url { .. }
             | Self::Changed { .. }
-            | Self::Packing { .. }
+            | Self::Damaged { .. }
             | Self::Record { .. }
             | Self::TooManyBad { .. } => false,
         }
@@ -85,7 +85,7 @@ impl ReadError {
             Self::Quarantine { source, .. } => Reason::of_io(source).class(),
             Self::Url { .. }
             | Self::Changed { .. }
-            | Self::Packing { .. }
+            | Self::Damaged { .. }
             | Self::Record { .. }
             | Self::TooManyBad { .. } => ErrorClass::Input,
         }

@@ -25,8 +25,10 @@ mod error;
 mod files;
 mod first_record;
 pub mod formats;
+mod head;
 pub mod lines;
 mod packing;
+mod parquet;
 mod plan;
 mod reader;
 mod record_format;
@@ -43,8 +45,13 @@ pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
 pub use files::input_files;
 pub use first_record::has_record;
-pub use packing::{compression_of, unpack_beginning};
-pub use plan::{TaskLength, parallelism_warning, plan_input, plan_tasks, workers};
+pub use head::{Head, TextHead};
+pub use heddle_parquet::FirstValue;
+pub use packing::{compression_of, unpack_beginning, unpacked_name};
+pub use parquet::{ParquetHead, parquet_head, parquet_rows};
+pub use plan::{
+    FileParts, TaskLength, parallelism_warning, plan_input, plan_parts, plan_tasks, workers,
+};
 pub use reader::{BadCount, BadPolicy, TaskReader};
 pub use record_format::{Labels, RecordFormat};
 pub use sample::sample;

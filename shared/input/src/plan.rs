@@ -4,6 +4,7 @@
 //! little. How a file can be cut is its format's: a packed file is one task of any length. The plan does not depend on
 //! the number of trainers that run.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use heddle_protocol::job_spec::{Consistency, DataFormat, JobSpec};
@@ -33,18 +34,33 @@ pub enum TaskLength {
     Bytes(u64),
 }
 
+/// The first bytes of the parts of files by their URLs (Parquet: row groups): tasks begin there if they can.
+pub type FileParts = BTreeMap<String, Vec<u64>>;
+
 /// The input plan of a job over these files. `train` and `test` are sorted by URL here.
 #[must_use]
 pub fn plan_input(
     format: DataFormat,
+    train: Vec<InputFile>,
+    test: Vec<InputFile>,
+    length: TaskLength,
+) -> InputPlan {
+    plan_parts(format, train, test, length, &FileParts::new())
+}
+
+/// The same over files with parts, whose first bytes are known.
+#[must_use]
+pub fn plan_parts(
+    format: DataFormat,
     mut train: Vec<InputFile>,
     mut test: Vec<InputFile>,
     length: TaskLength,
+    parts: &FileParts,
 ) -> InputPlan {
     train.sort_by(|a, b| a.url.cmp(&b.url));
     test.sort_by(|a, b| a.url.cmp(&b.url));
-    let train_tasks = plan_tasks(format, &train, 0, length);
-    let test_tasks = plan_tasks(format, &test, train.len() as u32, length);
+    let train_tasks = tasks_of(format, &train, 0, length, parts);
+    let test_tasks = tasks_of(format, &test, train.len() as u32, length, parts);
     train.append(&mut test);
     InputPlan { files: train, train: train_tasks, test: test_tasks }
 }
@@ -60,6 +76,16 @@ pub fn plan_tasks(
     first: u32,
     length: TaskLength,
 ) -> Vec<TaskRange> {
+    tasks_of(format, files, first, length, &FileParts::new())
+}
+
+fn tasks_of(
+    format: DataFormat,
+    files: &[InputFile],
+    first: u32,
+    length: TaskLength,
+    parts: &FileParts,
+) -> Vec<TaskRange> {
     let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
     let wanted = match length {
         TaskLength::Auto { workers } => {
@@ -70,13 +96,43 @@ pub fn plan_tasks(
         TaskLength::Bytes(bytes) => bytes,
     };
     let piece = wanted.max(bytes / TASKS_MAX).max(1);
+    let starts = |file: &InputFile| parts.get(&file.url).map_or(&[][..], Vec::as_slice);
+    let all_parts = files.iter().map(|file| starts(file).len() as u64).sum::<u64>();
+    let keeps_parts = match length {
+        TaskLength::Auto { workers } => all_parts >= u64::from(workers) * TASKS_PER_WORKER,
+        TaskLength::Bytes(_) => false,
+    };
     let mut tasks = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let file_no = first + index as u32;
-        let pieces = input_format(format).split(file, piece).into_iter();
+        let pieces = match starts(file) {
+            [] => input_format(format).split(file, piece),
+            starts => pieces_of_parts(starts, file.bytes, piece, keeps_parts),
+        };
+        let pieces = pieces.into_iter();
         tasks.extend(pieces.map(|Range { start, end }| TaskRange { file: file_no, start, end }));
     }
     tasks
+}
+
+/// Cuts a file at its parts: as many as fit into a piece are one, and longer ones are cut, unless parts are kept whole.
+fn pieces_of_parts(starts: &[u64], bytes: u64, length: u64, keeps_parts: bool) -> Vec<Range<u64>> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let ends = starts.iter().skip(1).map(|start| bytes.min(*start)).chain([bytes]);
+    let mut ends = ends.peekable();
+    while let Some(end) = ends.next() {
+        let next_fits = ends.peek().is_some_and(|next| next.saturating_sub(start) <= length);
+        if next_fits || end <= start {
+            continue;
+        }
+        let cuts = if keeps_parts { 1 } else { (end - start).div_ceil(length) };
+        let bound =
+            |n: u64| start + (u128::from(end - start) * u128::from(n) / u128::from(cuts)) as u64;
+        pieces.extend((0..cuts).map(|n| bound(n)..bound(n + 1)));
+        start = end;
+    }
+    pieces
 }
 
 /// A sentence for the user when packed files leave workers without a task: a pass is then as slow as
@@ -170,6 +226,22 @@ mod tests {
             let text = parallelism_warning(&plan, 8).expect("idle workers");
             assert!(text.contains(&format!("a {suffix} file is one task")), "{text}");
         }
+    }
+
+    #[test]
+    fn tasks_begin_at_the_parts_of_files() {
+        let of = |starts: &[u64], length, keeps_parts| {
+            let pieces = pieces_of_parts(starts, 100, length, keeps_parts);
+            assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start), "{pieces:?}");
+            pieces.iter().map(|piece| piece.end).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[4, 30, 60], 40, false), [30, 60, 100]);
+        assert_eq!(of(&[4, 30, 60], 60, false), [60, 100]);
+        assert_eq!(of(&[4, 30, 60], 15, false), [15, 30, 45, 60, 73, 86, 100]);
+        assert_eq!(of(&[4, 30, 60], 15, true), [30, 60, 100]);
+        assert_eq!(of(&[4], 200, false), [100]);
+        // Parts that lie in each other, as a damaged file may have them.
+        assert_eq!(of(&[4, 200, 50], 10, true).last(), Some(&100));
     }
 
     proptest! {

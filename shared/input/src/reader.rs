@@ -499,8 +499,10 @@ pub(crate) mod tests {
         let error = whole(&case("a.txt", &packed)).expect_err("packed");
         assert!(error.to_string().contains("does not end in .gz"), "{error}");
         let error = whole(&case("a.txt", b"PAR1\x15")).expect_err("no text").to_string();
+        assert!(error.ends_with("a Parquet file: state data.format = \"parquet\""), "{error}");
+        let error = whole(&case("a.txt", b"ORC\x15")).expect_err("no text").to_string();
         let packings = "gzip (.gz), zstd (.zst), bzip2 (.bz2) or snappy (.snappy)";
-        assert!(error.contains("a Parquet file") && error.ends_with(packings), "{error}");
+        assert!(error.contains("an ORC file") && error.ends_with(packings), "{error}");
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl RecordFormat {
         let labels = Labels::Within(spec.model.labels());
         let table = spec.schema.as_ref().map(|schema| {
             let (has_header, delimiter) = (spec.data.has_header(), spec.data.delimiter_byte());
-            Arc::new(TableFormat::new(schema.clone(), encoder(schema), has_header, delimiter))
+            let encoder = encoder(schema).bounded(features);
+            Arc::new(TableFormat::new(schema.clone(), encoder, has_header, delimiter))
         });
         let (format, index_base) = (spec.data.format, spec.data.index_base);
         Self { format, index_base, features, labels, table }

@@ -1,30 +1,57 @@
 //! What the beginning of the training data shows: the figures by which automatic values are decided.
 
 use heddle_protocol::job_spec::JobSpec;
+use heddle_protocol::manifest::TaskRange;
 
 use crate::batch::Batch;
 use crate::decision::Sample;
+use crate::error::ReadError;
 use crate::formats::input_format;
+use crate::head::{Head, TextHead};
+use crate::reader::{BadPolicy, TaskReader};
 use crate::record_format::RecordFormat;
 
-/// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
-/// out: it is reported where it is read.
-#[must_use]
-pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
+/// Rows of a file with types that are looked at.
+const ROWS_MAX: usize = 2_048;
+
+/// Looks at the beginning of the training data. What is not a record is left out: it is reported where it is read.
+///
+/// # Errors
+/// A file with types cannot be read.
+pub async fn sample(spec: &JobSpec, head: &Head) -> Result<Sample, ReadError> {
+    match head {
+        Head::Text(TextHead { text, share, .. }) => Ok(sample_text(spec, text, *share)),
+        Head::Table { file, records, .. } => {
+            let whole = TaskRange { file: 0, start: 0, end: file.bytes };
+            let (format, policy) = (RecordFormat::before_training(spec), BadPolicy::Skip(u64::MAX));
+            let mut reader = TaskReader::open(file, whole, format, policy).await?;
+            let mut batch = Batch::default();
+            reader.next_batch(ROWS_MAX, &mut batch).await?;
+            Ok(of_batch(&batch, *records))
+        }
+    }
+}
+
+/// Looks at text, of which there is `share` times as much.
+fn sample_text(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
     let format = RecordFormat::before_training(spec);
     let mut batch = Batch::default();
     let (records, bytes) = input_format(format.format).sample(format, text, &mut batch);
-    let (mean, deviation) = mean_and_deviation(&batch);
     // The last record may be cut.
     let share = if bytes > 0 { share * text.len() as f64 / bytes as f64 } else { share };
+    // One at least: the text may be a part of one line.
+    of_batch(&batch, (records.max(1) as f64 * share).round() as u64)
+}
+
+fn of_batch(batch: &Batch, all_records: u64) -> Sample {
+    let (label_mean, label_deviation) = mean_and_deviation(batch);
     Sample {
-        // One at least: the text may be a part of one line.
-        all_records: (records.max(1) as f64 * share).round() as u64,
+        all_records,
         records: batch.rows() as u64,
         cells: batch.values.len() as u64,
         has_numbers: batch.values.iter().any(|value| *value != 0.0 && *value != 1.0),
-        label_mean: mean,
-        label_deviation: deviation,
+        label_mean,
+        label_deviation,
     }
 }
 
@@ -55,7 +82,7 @@ mod tests {
     fn of(text: &str, share: f64) -> Sample {
         let mut spec = job::sample();
         spec.model.algorithm = AlgorithmKind::LinearRegression;
-        sample(&spec, text.as_bytes(), share)
+        sample_text(&spec, text.as_bytes(), share)
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use heddle_columns::Encoder;
 use heddle_protocol::job_spec::columns::Schema;
 
+use crate::parquet::Footers;
+
 /// The columns of a job's or a model's tables, and how they are written as text. All readers of a process share it.
 #[derive(Debug)]
 pub struct TableFormat {
@@ -15,6 +17,8 @@ pub struct TableFormat {
     pub(crate) delimiter: u8,
     /// The fields of files whose first line was read for a task that does not begin with it.
     pub(crate) fields: Mutex<BTreeMap<String, Arc<FileFields>>>,
+    /// Parquet: the ends of files that were read last.
+    pub(crate) footers: Footers,
 }
 
 /// The places of a job's columns among the fields of a file.
@@ -31,6 +35,13 @@ impl TableFormat {
     /// Of text with these columns. `encoder`: of the schema.
     #[must_use]
     pub fn new(schema: Schema, encoder: Encoder, has_header: bool, delimiter: u8) -> Self {
-        Self { schema, encoder, has_header, delimiter, fields: Mutex::default() }
+        Self {
+            schema,
+            encoder,
+            has_header,
+            delimiter,
+            fields: Mutex::default(),
+            footers: Footers::default(),
+        }
     }
 }

@@ -130,7 +130,7 @@ pub fn sample_words(format: DataFormat, text: &[u8], is_whole: bool) -> Result<B
     let record = RecordFormat { format, index_base, features, labels, table: None };
     let mut lines = match format {
         DataFormat::Dummy => words::<false>(record),
-        DataFormat::Libsvm | DataFormat::Csv | DataFormat::Tsv => words::<true>(record),
+        _ => words::<true>(record),
     };
     let mut batch = Batch::default();
     check_text(text)?;

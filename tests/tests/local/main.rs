@@ -27,6 +27,7 @@ mod model_saves;
 mod no_hang;
 mod outage;
 mod output;
+mod parquet_tables;
 mod pauses;
 mod policies;
 mod protection;

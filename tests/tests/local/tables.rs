@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The names of the columns of `rows`.
-const NAMES: [&str; 5] = ["id", "price", "site", "clicked", "age"];
+pub const NAMES: [&str; 5] = ["id", "price", "site", "clicked", "age"];
 
 /// Records with numbers, some of them missing, and a category that decides the label.
-fn rows(count: u32) -> impl Iterator<Item = [String; 5]> {
+pub fn rows(count: u32) -> impl Iterator<Item = [String; 5]> {
     (0..count).map(|n| {
         let site = n * 7 % 11;
         let age = if n % 5 == 0 { String::new() } else { format!("{}.5", 20 + n % 40) };
@@ -31,7 +31,7 @@ fn rows(count: u32) -> impl Iterator<Item = [String; 5]> {
 }
 
 /// A table with these columns, in this order.
-fn table(order: [usize; 5], delimiter: &str, quote: &str, count: u32) -> String {
+pub fn table(order: [usize; 5], delimiter: &str, quote: &str, count: u32) -> String {
     let mut text = String::new();
     let names = NAMES.map(str::to_owned);
     for row in std::iter::once(names).chain(rows(count)) {
@@ -41,10 +41,10 @@ fn table(order: [usize; 5], delimiter: &str, quote: &str, count: u32) -> String 
     text
 }
 
-const IN_ORDER: [usize; 5] = [0, 1, 2, 3, 4];
+pub const IN_ORDER: [usize; 5] = [0, 1, 2, 3, 4];
 
 /// A folder with a table and a job of it.
-fn folder(name: &str, text: &str, data: &str) -> TempDir {
+pub fn folder(name: &str, text: &str, data: &str) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join(name), text).expect("a table");
     let job = format!(
@@ -60,20 +60,20 @@ fn folder(name: &str, text: &str, data: &str) -> TempDir {
     dir
 }
 
-fn run(dir: &Path, sets: &[&str]) -> Ended {
+pub fn run(dir: &Path, sets: &[&str]) -> Ended {
     let mut arguments = vec!["run", "job.toml"];
     sets.iter().for_each(|set| arguments.extend(["--set", set]));
     heddle(dir, &arguments).expect("heddle starts")
 }
 
 /// The values of a model, without the metadata, which names the format.
-fn values(dir: &Path) -> Vec<u8> {
+pub fn values(dir: &Path) -> Vec<u8> {
     let file = std::fs::read(dir.join("model/model.safetensors")).expect("a model");
     let (length, rest) = file.split_first_chunk::<8>().expect("a length");
     rest[u64::from_le_bytes(*length) as usize..].to_vec()
 }
 
-fn scores(dir: &Path, data: &str) -> String {
+pub fn scores(dir: &Path, data: &str) -> String {
     let ended = heddle(dir, &["predict", "model", data]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     ended.stdout

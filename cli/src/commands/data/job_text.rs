@@ -3,31 +3,41 @@
 use std::fmt::Write;
 
 use heddle_columns::Proposal;
-use heddle_input::TextTable;
 use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::job_spec::columns::{ColumnRule, ColumnUsage, Header, default_null};
+use serde::Serialize;
 
 use super::sample_args::SampleArgs;
 
 /// Letters of a line of names, about.
 const LINE_CHARS: usize = 90;
 
+/// How a table of text is written.
+#[derive(Clone, Copy, Serialize)]
+pub struct TextForm {
+    /// Whether its first line has the names of the columns.
+    pub header: bool,
+    /// The character between fields.
+    pub delimiter: char,
+}
+
 /// The sections as text.
 pub fn sections(
     args: &SampleArgs,
     format: DataFormat,
-    table: &TextTable,
+    text: Option<TextForm>,
     proposal: &Proposal,
 ) -> String {
     let roles = &proposal.roles;
     let mut out =
         format!("[data]\ntrain = {}\nformat = \"{}\"\n", quoted(&args.data), format.name());
-    if args.header() != Header::Auto {
-        line(&mut out, &format!("header = {}", table.has_header));
-    }
-    let delimiter = char::from(table.delimiter);
-    if delimiter != format.delimiter() {
-        line(&mut out, &format!("delimiter = {}", quoted(&delimiter.to_string())));
+    if let Some(TextForm { header, delimiter }) = text {
+        if args.header() != Header::Auto {
+            line(&mut out, &format!("header = {header}"));
+        }
+        if delimiter != format.delimiter() {
+            line(&mut out, &format!("delimiter = {}", quoted(&delimiter.to_string())));
+        }
     }
     let mark = if proposal.label.is_usable { "" } else { "# " };
     line(

@@ -1,6 +1,6 @@
 //! The beginning of data that has indices in place of columns.
 
-use heddle_am::input::Head;
+use heddle_input::TextHead;
 use heddle_input::{Batch, sample_words};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::DataFormat;
@@ -49,11 +49,11 @@ struct LineRowView {
 }
 
 /// Prints the beginning of data.
-pub fn show(args: &SampleArgs, format: DataFormat, head: &Head, json: bool) -> CommandResult {
+pub fn show(args: &SampleArgs, format: DataFormat, head: &TextHead, json: bool) -> CommandResult {
     let batch =
         sample_words(format, &head.text, head.is_whole).map_err(|error| malformed(head, &error))?;
     if batch.rows() == 0 {
-        return Err(without_record(head));
+        return Err(without_record(&head.file));
     }
     let mut labels = batch.labels.clone();
     labels.sort_by(f32::total_cmp);

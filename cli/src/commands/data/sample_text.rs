@@ -1,7 +1,7 @@
 //! Texts about the beginning of data.
 
-use heddle_am::input::Head;
 use heddle_input::SampleError;
+use heddle_input::TextHead;
 use heddle_protocol::exit_code::ExitCode;
 
 use crate::failure::CommandFailure;
@@ -10,15 +10,15 @@ use crate::failure::CommandFailure;
 const SHOWN: usize = 16;
 
 /// The failure of data with a line that cannot be read.
-pub fn malformed(head: &Head, error: &SampleError) -> CommandFailure {
+pub fn malformed(head: &TextHead, error: &SampleError) -> CommandFailure {
     let mut failure = CommandFailure::new(ExitCode::Input, "the data cannot be read");
     failure.causes.push(format!("{}:{error}", head.file));
     failure
 }
 
 /// The failure of data whose beginning lacks a whole record.
-pub fn without_record(head: &Head) -> CommandFailure {
-    let fact = format!("the beginning of {} does not have a whole record", head.file);
+pub fn without_record(file: &str) -> CommandFailure {
+    let fact = format!("the beginning of {file} does not have a whole record");
     CommandFailure::new(ExitCode::Input, fact)
 }
 

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use heddle_am::input::Head;
 use heddle_columns::{
-    CellError, ColumnSummary, Encoder, FileColumn, Proposal, SampledColumn, is_label, propose,
-    resolve,
+    Cell, CellError, ColumnSummary, Encoder, FileColumn, Proposal, SampledColumn, is_label,
+    propose, resolve,
 };
+use heddle_input::TextHead;
 use heddle_input::TextTable;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::job_spec::columns::{ColumnUsage, Schema};
 use serde::Serialize;
 
-use super::job_text;
+use super::job_text::{self, TextForm};
 use super::sample_args::SampleArgs;
 use super::sample_text::{counted, few, malformed, without_record};
 use crate::failure::{CommandFailure, CommandResult, OrFail};
@@ -26,10 +26,9 @@ struct TableSampleView {
     file: String,
     /// Its format.
     format: &'static str,
-    /// Whether its first line has the names of the columns.
-    header: bool,
-    /// The character between fields.
-    delimiter: char,
+    /// How it is written, if it is text.
+    #[serde(flatten)]
+    text: Option<TextForm>,
     /// Records that were read.
     records: usize,
     /// The columns, in the order of the file.
@@ -76,77 +75,118 @@ struct SampledFeatureView {
     key: String,
 }
 
-/// Prints the beginning of a table.
-pub fn show(args: &SampleArgs, format: DataFormat, head: &Head, json: bool) -> CommandResult {
+/// Prints the beginning of a table of text.
+pub fn show(args: &SampleArgs, format: DataFormat, head: &TextHead, json: bool) -> CommandResult {
     let delimiter = args.delimiter.unwrap_or(format.delimiter()) as u8;
     let is_stated = args.delimiter.is_some();
     let read = TextTable::read(&head.text, head.is_whole, args.header(), delimiter, is_stated);
     let table = read.map_err(|error| malformed(head, &error))?;
     if table.records() == 0 {
-        return Err(without_record(head));
+        return Err(without_record(&head.file));
     }
     let columns = table.columns();
-    let proposal = propose(&columns, args.label.as_deref());
-    let files: Vec<FileColumn> = columns.iter().map(|column| column.column.clone()).collect();
-    let schema = resolve(&files, &proposal.roles, &proposal.rules, &[])
-        .or_fail(ExitCode::Input, format_args!("the columns of {}", head.file))?;
-    let name = Some(&proposal.roles.label).filter(|name| !name.is_empty());
-    let label = columns.iter().position(|column| Some(&column.column.name) == name);
-    if let (Some(name), Some(place)) = (&args.label, label)
+    let proposed = ProposedTable::new(args, &head.file, &columns)?;
+    if let (Some(name), Some(place)) = (&args.label, proposed.label)
         && let Some(row) = columns[place].values.iter().position(|cell| !is_label(*cell))
     {
         let what = format!("column {name:?}: expected a label: a number, true or false");
         let error = table.error(row, place, what);
         return Err(malformed(head, &error));
     }
-    let rows = rows(&table, &columns, &schema, label, args.rows)
-        .or_fail(ExitCode::Input, format_args!("the first records of {}", head.file))?;
-    let view = TableSampleView {
-        file: head.file.clone(),
-        format: format.name(),
-        header: table.has_header,
-        delimiter: char::from(table.delimiter),
-        records: table.records(),
-        columns: summaries(&proposal),
-        proposal: job_text::sections(args, format, &table, &proposal),
-        rows,
-    };
-    if json {
-        output::json(&view)?;
-    } else {
-        print(&view)?;
-    }
-    Ok(ExitCode::Ok)
+    let form = TextForm { header: table.has_header, delimiter: char::from(table.delimiter) };
+    proposed.show(args, format, Some(form), json, |place, row, encoder, found| {
+        let column = &proposed.schema.columns[place].name;
+        let sampled = columns.iter().find(|sampled| sampled.column.name == *column);
+        let cell = sampled.map_or(Cell::Missing, |sampled| sampled.values[row]);
+        encoder.cell(place, cell, found)
+    })
 }
 
-/// The first records as features.
-fn rows(
-    table: &TextTable,
-    columns: &[SampledColumn<'_>],
-    schema: &Schema,
+/// The beginning of a table with the rules that are proposed.
+pub struct ProposedTable<'t> {
+    file: &'t str,
+    columns: &'t [SampledColumn<'t>],
+    proposal: Proposal,
+    /// By the proposal.
+    pub schema: Schema,
+    /// The place of the label in the file.
     label: Option<usize>,
-    most: usize,
-) -> Result<Vec<SampledRowView>, CellError> {
-    let place = |name: &String| columns.iter().find(|column| column.column.name == *name);
-    let used: Vec<_> = schema.columns.iter().filter_map(|column| place(&column.name)).collect();
-    let mut encoder = Encoder::unscaled(schema);
-    let mut row = |row: usize| {
+}
+
+impl<'t> ProposedTable<'t> {
+    /// # Errors
+    /// The columns do not fit each other, or the label that is stated.
+    pub fn new(
+        args: &SampleArgs,
+        file: &'t str,
+        columns: &'t [SampledColumn<'t>],
+    ) -> Result<Self, CommandFailure> {
+        let proposal = propose(columns, args.label.as_deref());
+        let all: Vec<FileColumn> = columns.iter().map(|column| column.column.clone()).collect();
+        let schema = resolve(&all, &proposal.roles, &proposal.rules, &[])
+            .or_fail(ExitCode::Input, format_args!("the columns of {file}"))?;
+        let name = Some(&proposal.roles.label).filter(|name| !name.is_empty());
+        let label = columns.iter().position(|column| Some(&column.column.name) == name);
+        Ok(Self { file, columns, proposal, schema, label })
+    }
+
+    /// Prints it. `encode`: adds the features of a row's column, which has this place in the schema.
+    ///
+    /// # Errors
+    /// A record cannot be read by the rules.
+    pub fn show(
+        &self,
+        args: &SampleArgs,
+        format: DataFormat,
+        text: Option<TextForm>,
+        json: bool,
+        encode: impl Fn(usize, usize, &mut Encoder, &mut Vec<(u64, f32)>) -> Result<(), CellError>,
+    ) -> CommandResult {
+        let records = self.columns.first().map_or(0, |column| column.values.len());
+        let rows = (0..records.min(args.rows)).map(|row| self.row(row, &encode));
+        let rows = rows
+            .collect::<Result<_, _>>()
+            .or_fail(ExitCode::Input, format_args!("the first records of {}", self.file))?;
+        let view = TableSampleView {
+            file: self.file.to_owned(),
+            format: format.name(),
+            text,
+            records,
+            columns: summaries(&self.proposal),
+            proposal: job_text::sections(args, format, text, &self.proposal),
+            rows,
+        };
+        if json {
+            output::json(&view)?;
+        } else {
+            print(&view)?;
+        }
+        Ok(ExitCode::Ok)
+    }
+
+    /// A record as features.
+    fn row(
+        &self,
+        row: usize,
+        encode: &impl Fn(usize, usize, &mut Encoder, &mut Vec<(u64, f32)>) -> Result<(), CellError>,
+    ) -> Result<SampledRowView, CellError> {
+        let mut encoder = Encoder::unscaled(&self.schema);
         let (mut features, mut found) = (Vec::new(), Vec::new());
-        for (place, sampled) in used.iter().enumerate() {
-            let (cell, feature) = (sampled.values[row], &schema.columns[place]);
-            encoder.cell(place, cell, &mut found)?;
-            let is_category = matches!(feature.usage, ColumnUsage::Category { .. });
+        for (place, feature) in self.schema.columns.iter().enumerate() {
+            encode(place, row, &mut encoder, &mut found)?;
+            let sampled = self.columns.iter().find(|own| own.column.name == feature.name);
+            let text = sampled.map(|sampled| sampled.values[row].to_string());
+            let text = text.filter(|_| matches!(feature.usage, ColumnUsage::Category { .. }));
             features.extend(found.drain(..).map(|(key, value)| SampledFeatureView {
                 column: feature.name.clone(),
-                text: is_category.then(|| cell.to_string()),
+                text: text.clone(),
                 value,
                 key: format!("{key:016x}"),
             }));
         }
-        let label = label.map_or_else(String::new, |label| columns[label].values[row].to_string());
-        Ok(SampledRowView { label, features })
-    };
-    (0..table.records().min(most)).map(&mut row).collect()
+        let label = self.label.map(|label| self.columns[label].values[row].to_string());
+        Ok(SampledRowView { label: label.unwrap_or_default(), features })
+    }
 }
 
 fn summaries(proposal: &Proposal) -> Vec<SampledColumnView> {

@@ -7,10 +7,10 @@ pub mod spelling;
 
 use std::path::{Path, PathBuf};
 
-use heddle_am::input::{self, Head, InputError, PlannedInput};
+use heddle_am::input::{self, InputError, PlannedInput};
 use heddle_am::own_model;
 use heddle_am::store::exit_code_of;
-use heddle_input::{find_columns, has_record};
+use heddle_input::{Head, find_columns, has_record};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::{JobSpec, Location, ModelFormat};
 use heddle_protocol::model::MODEL_FILE;
@@ -103,7 +103,7 @@ pub async fn on_storage(
     let plan = input::plan(spec).await.map_err(|error| unreadable(&error))?;
     let mut read = spec.clone();
     if spec.data.format.has_columns() {
-        let head = input::head(spec, &plan.plan).await.map_err(|error| unreadable(&error))?;
+        let head = input::head(spec, &plan).await.map_err(|error| unreadable(&error))?;
         columns(&mut read, &head)?;
     }
     for (key, training) in [("data.train", true), ("data.test", false)] {
@@ -122,7 +122,7 @@ pub async fn on_storage(
 /// # Errors
 /// They do not fit the job file.
 pub fn columns(spec: &mut JobSpec, head: &Head) -> Result<(), CommandFailure> {
-    find_columns(spec, &head.text).or_fail(ExitCode::Input, "data.train")
+    find_columns(spec, head).or_fail(ExitCode::Input, "data.train")
 }
 
 /// Tries whether checkpoints and model can be kept where they are to be.
@@ -150,6 +150,7 @@ async fn outputs(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), 
 pub fn unreadable(error: &InputError) -> CommandFailure {
     let exit = match error {
         InputError::Storage { source, .. } => exit_code_of(source),
+        InputError::File { source, .. } => source.class().exit_code(),
         InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
             ExitCode::Input
         }

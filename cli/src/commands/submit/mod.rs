@@ -17,7 +17,6 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::job_spec::file::Job;
 use heddle_protocol::job_spec::{JobSpec, Location, identity};
-use heddle_protocol::manifest::InputPlan;
 use heddle_yarn::ApplicationReport;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -201,7 +200,13 @@ async fn checked(
             identity::keep_defaults(&mut future, before, &job.optimizer_fields);
         }
         let (earlier, take_over) = args.earlier();
-        resume::check_resume(base, earlier, take_over, &future, data.is_empty().then_some(&input))?;
+        resume::check_resume(
+            base,
+            earlier,
+            take_over,
+            &future,
+            data.is_empty().then_some(&input.plan),
+        )?;
     }
     let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
     let program = program.await.or_fail(ExitCode::Internal, "cannot read the program")??;
@@ -215,7 +220,8 @@ async fn checked(
     }
     notes.extend(init_notes);
     let decisions = decisions::resolve(&mut future, &input, init.as_ref(), notes).await?;
-    notes.extend(parallelism_warning(&input, workers(&spec)));
+    notes.extend(parallelism_warning(&input.plan, workers(&spec)));
+    let input = input.plan;
     notes.extend(program.note.clone().into_iter().chain(cluster.short_ticket_note()));
     let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
@@ -299,7 +305,7 @@ async fn read_job(
 /// The results of the checks of cluster, data and outputs.
 struct JobChecks {
     cluster: ClusterCheck,
-    input: InputPlan,
+    input: PlannedInput,
     data: Vec<Upload>,
     base: Option<ResumePoint>,
 }
@@ -342,8 +348,8 @@ async fn check(
             tried?;
         }
     }
-    let (mut cleared, PlannedInput { plan: input, warnings }, data, base) = checked?;
-    cleared.notes.extend(warnings);
+    let (mut cleared, input, data, base) = checked?;
+    cleared.notes.extend_from_slice(&input.warnings);
     cleared.notes.extend(log_directory::log_in(cluster).await);
     Ok(JobChecks { cluster: cleared, input, data, base })
 }

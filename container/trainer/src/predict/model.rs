@@ -290,7 +290,11 @@ impl ScoringModel {
             features: self.features,
             labels,
             // Checked when the model was read.
-            table: self.columns.as_ref().and_then(ModelColumns::format).map(Arc::new),
+            table: self
+                .columns
+                .as_ref()
+                .and_then(|columns| columns.format(self.features))
+                .map(Arc::new),
         }
     }
 
@@ -396,7 +400,7 @@ fn columns_of(format: DataFormat, json: Option<&str>) -> Result<Option<ModelColu
     let json = json.ok_or_else(|| ModelError::Form("it lacks its columns".to_owned()))?;
     let columns: ModelColumns = serde_json::from_str(json)
         .map_err(|error| ModelError::Form(format!("its columns: {error}")))?;
-    match columns.format() {
+    match columns.format(u64::MAX) {
         Some(_) => Ok(Some(columns)),
         None => Err(ModelError::Form("its columns lack their scales".to_owned())),
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use heddle_client::layout::Rows;
 use heddle_input::{
-    BadPolicy, RecordFormat, TaskLength, TaskReader, compression_of, decide, plan_input, sample,
-    unpack_beginning,
+    BadPolicy, Head, RecordFormat, TaskLength, TaskReader, TextHead, compression_of, decide,
+    plan_input, sample, unpack_beginning,
 };
 use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_optimizer::{Optimizer, Rule, is_less};
@@ -145,7 +145,8 @@ fn decided(mut spec: JobSpec, plan: &InputPlan) -> JobSpec {
     let head = &packed[..packed.len().min(256 << 10)];
     let text = unpack_beginning(file.compression, head);
     let share = plan.train_bytes() as f64 / head.len() as f64;
-    let sample = sample(&spec, &text, share);
+    let head = Head::Text(TextHead { text, share, ..TextHead::default() });
+    let sample = wait(sample(&spec, &head)).expect("it is text");
     let decisions = decide(&mut spec, &sample, None);
     decisions.iter().for_each(|one| println!("{} = {} ({})", one.key, one.value, one.reason));
     spec

@@ -33,7 +33,7 @@ pub(super) fn read<const VALUES: bool>(
 
 /// Ends the row whose features were appended since the last one.
 #[inline]
-pub(super) fn end_row(labels: Labels, label: f32, weight: Option<f32>, batch: &mut Batch) {
+pub(crate) fn end_row(labels: Labels, label: f32, weight: Option<f32>, batch: &mut Batch) {
     match labels {
         Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
         Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
@@ -63,6 +63,27 @@ pub(super) fn of_field(labels: Labels, field: &[u8]) -> Result<f32, String> {
     as_line(text, |line| {
         let (label, len) = read_label(line, range)?;
         if len == text.len() { Ok(label) } else { Err(no_label(line)) }
+    })
+}
+
+/// The label in a column of numbers, as it would be read of its text.
+pub(crate) fn of_number(labels: Labels, number: Option<f64>) -> Result<f32, String> {
+    match (labels, number) {
+        (Labels::Absent, _) | (Labels::Optional, None) => Ok(f32::NAN),
+        (_, Some(0.0)) => Ok(0.0),
+        (_, Some(1.0)) => Ok(1.0),
+        (_, Some(number)) => of_field(labels, number.to_string().as_bytes()),
+        (_, None) => Err("expected a label, found no value".to_owned()),
+    }
+}
+
+/// The weight in a column of numbers.
+pub(crate) fn weight_of_number(number: Option<f64>) -> Result<f32, String> {
+    let weight =
+        number.map(|number| number as f32).filter(|number| number.is_finite() && *number >= 0.0);
+    weight.map(f32::abs).ok_or_else(|| {
+        let found = number.map_or_else(|| "no value".to_owned(), |number| number.to_string());
+        format!("expected {WEIGHT}, found {found}")
     })
 }
 

@@ -1,7 +1,7 @@
 //! The formats of records: one table, and a file for each format. Their names are beside
 //! [`DataFormat`].
 
-mod label;
+pub(crate) mod label;
 mod number;
 mod table_text;
 mod words;
@@ -16,6 +16,7 @@ use heddle_storage::Reader;
 use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
+use crate::parquet::Parquet;
 use crate::record_format::RecordFormat;
 use crate::source::{InputFormat, RecordSource};
 pub(crate) use table_text::{Splitter, field_names};
@@ -28,6 +29,7 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
         DataFormat::Libsvm => &LinesOf(words::<true>),
         DataFormat::Dummy => &LinesOf(words::<false>),
         DataFormat::Csv | DataFormat::Tsv => &LinesOf(table_text::table_lines),
+        DataFormat::Parquet => &Parquet,
     }
 }
 

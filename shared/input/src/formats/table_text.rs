@@ -7,12 +7,10 @@ use std::ops::Range;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use csv_core::{ReadRecordResult, Reader as CsvReader, ReaderBuilder};
-use heddle_columns::{Cell, Encoder, FeatureSink, key};
-use heddle_protocol::job_spec::limits::ANY_FEATURES;
-use heddle_protocol::job_spec::position::position_of_key;
+use heddle_columns::{Cell, Encoder};
 
 use super::label;
-use crate::batch::Batch;
+use crate::batch::{Batch, FeaturesOfRow};
 use crate::lines::{LineError, LineFormat, is_blank, line_of, text_of_records};
 use crate::record_format::{Labels, RecordFormat};
 use crate::table_format::{FileFields, TableFormat};
@@ -144,26 +142,6 @@ impl Splitter {
     }
 }
 
-/// Puts features in a batch.
-struct BatchSink<'b> {
-    batch: &'b mut Batch,
-    features: u64,
-    keeps_keys: bool,
-}
-
-impl FeatureSink for BatchSink<'_> {
-    #[inline]
-    fn push(&mut self, key: u64, value: f32) {
-        self.batch.values.push(value);
-        match self.features {
-            // Places of columns.
-            _ if self.keeps_keys => self.batch.indices.push(key as u32),
-            ANY_FEATURES => self.batch.positions.push(position_of_key(key)),
-            features => self.batch.indices.push(key::folded(key, features)),
-        }
-    }
-}
-
 /// The parser of the lines of a table.
 pub(super) fn table_lines(format: RecordFormat) -> Box<dyn LineFormat> {
     let table = format.table();
@@ -222,8 +200,7 @@ impl TableLines {
                 .map_err(|what| at(&self.splitter, place, what))
         });
         let weight = weight.transpose()?;
-        let (features, keeps_keys) = (self.format.features, self.encoder.measures());
-        let mut sink = BatchSink { batch, features, keeps_keys };
+        let mut sink = FeaturesOfRow::new(batch, self.format.features, &self.encoder);
         for (column, place) in fields.columns.iter().enumerate() {
             let cell = Cell::Text(self.splitter.field(line, *place));
             if let Err(error) = self.encoder.cell(column, cell, &mut sink) {
@@ -274,6 +251,7 @@ impl LineFormat for TableLines {
 mod tests {
     use heddle_protocol::job_spec::DataFormat;
     use heddle_protocol::job_spec::columns::{ColumnUsage, FeatureColumn, MissingCategory};
+    use heddle_protocol::job_spec::limits::ANY_FEATURES;
 
     use super::*;
 

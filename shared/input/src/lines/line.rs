@@ -2,8 +2,6 @@
 
 use std::fmt::{self, Debug};
 
-use heddle_protocol::job_spec::BatchFeatures;
-
 use super::row_lines::RowLines;
 use super::task_bytes::{BYTE_ORDER_MARK, line_of};
 use crate::batch::{Batch, Negatives};
@@ -76,7 +74,7 @@ pub trait LineFormat: Debug + Send {
         while at < limit && !batch.full(most.rows, most.features) {
             lines.read += 1;
             let read = self.read_line(&text[at..], batch);
-            match read.and_then(|read| fitting(batch, most.features).map(|()| read)) {
+            match read.and_then(|read| fits(batch.check_last(most.features), read)) {
                 Ok((len, has_record)) => {
                     at += len;
                     if !has_record {
@@ -111,17 +109,10 @@ pub struct LineCount {
     pub(super) negatives: Negatives,
 }
 
-/// Takes the last record out if it has more features than one may have.
-fn fitting(batch: &mut Batch, limit: BatchFeatures) -> Result<(), LineError> {
-    let (features, most) = (batch.last_features(), limit.record());
-    if features <= most {
-        return Ok(());
-    }
-    batch.drop_row();
-    let what = format!(
-        "{features} features, more than the {most} of a record for which the trainers of this run have memory; a new run with more trainers.memory takes it"
-    );
-    Err(LineError { column: 1, what })
+/// The line, if its record fits.
+#[inline]
+fn fits<T>(check: Result<(), String>, read: T) -> Result<T, LineError> {
+    check.map(|()| read).map_err(|what| LineError { column: 1, what })
 }
 
 /// Names what is found by its cause, if it is a byte order mark.

@@ -39,6 +39,9 @@ const MAGIC: [(&[u8], &str); 11] = [
     (&[0xfe, 0xff], "UTF-16"),
 ];
 
+/// Files that are not text and are read.
+const FORMATS: [(&str, DataFormat); 1] = [("a Parquet file", DataFormat::Parquet)];
+
 /// The format of a file by its first bytes, if it cannot be read.
 fn kind_of(start: &[u8]) -> Option<&'static str> {
     let known = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name);
@@ -65,6 +68,9 @@ pub fn refusal(start: &[u8], outer: Option<&Packing>) -> Option<String> {
                 return format!(
                     "this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)"
                 );
+            }
+            if let Some((_, format)) = FORMATS.iter().find(|(known, _)| *known == kind) {
+                return format!("this is {kind}: state data.format = {:?}", format.name());
             }
             let formats = DataFormat::names().join(" or ");
             let packings = packings();
@@ -258,7 +264,7 @@ impl TaskBytes {
     /// Ensures that [`TaskBytes::text`] starts with a line of the task; reads further if necessary.
     ///
     /// # Errors
-    /// Errors of the storage; [`ReadError::Packing`] for a file that is damaged, truncated or not packed.
+    /// Errors of the storage; [`ReadError::Damaged`] for a file that is damaged, truncated or not packed.
     pub async fn lines(&mut self) -> Result<NextLines, ReadError> {
         loop {
             if self.dropping && self.at < self.complete {
@@ -416,7 +422,7 @@ impl TaskBytes {
     /// a file nothing but a malformed record shows it.
     ///
     /// # Errors
-    /// Errors of the storage; [`ReadError::Packing`].
+    /// Errors of the storage; [`ReadError::Damaged`].
     pub async fn check_kind(&mut self) -> Result<(), ReadError> {
         let Some(file) = self.file.as_ref().filter(|_| !self.begins_file()) else {
             return Ok(());
@@ -428,7 +434,7 @@ impl TaskBytes {
     fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
         let outer = self.unpacking.as_ref().map(|outer| outer.packing);
         match refusal(start, outer) {
-            Some(what) => Err(ReadError::Packing { file: self.file(), what }),
+            Some(what) => Err(ReadError::Damaged { file: self.file(), what }),
             None => Ok(()),
         }
     }
@@ -468,6 +474,6 @@ impl TaskBytes {
             }
             UnpackError::Trailing { .. } | UnpackError::Damaged { .. } => error.to_string(),
         };
-        ReadError::Packing { file: self.file(), what }
+        ReadError::Damaged { file: self.file(), what }
     }
 }

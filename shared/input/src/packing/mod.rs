@@ -73,6 +73,12 @@ pub fn compression_of(name: &str) -> Compression {
     packing_of_name(name).map_or(Compression::None, |packing| packing.compression)
 }
 
+/// A file's name without the end that its packing has.
+#[must_use]
+pub fn unpacked_name(name: &str) -> &str {
+    packing_of_name(name).map_or(name, |packing| &name[..name.len() - packing.suffix.len()])
+}
+
 /// All packings with their suffixes, for a message.
 pub fn packings() -> String {
     let [first @ .., last] =

@@ -113,6 +113,15 @@ fn check_columns(spec: &JobSpec) -> Result<(), SpecError> {
             })
         });
     }
+    if !data.format.is_text() {
+        let given = [
+            ("data.header", data.header != Header::default()),
+            ("data.delimiter", data.delimiter.is_some()),
+        ];
+        given.into_iter().try_for_each(|(key, is_given)| {
+            rule(!is_given, key, || format!("is for tables of text, and data.format is {format:?}"))
+        })?;
+    }
     rule(
         !data.label.is_empty() || spec.model.algorithm == AlgorithmKind::Kmeans,
         "data.label",

@@ -31,6 +31,8 @@ pub enum DataFormat {
     Csv,
     /// The same with tabs.
     Tsv,
+    /// Parquet files, whose columns have types.
+    Parquet,
 }
 
 /// The words of `data.format`.
@@ -39,13 +41,14 @@ pub(super) const DATA_FORMATS: &[(&str, DataFormat)] = &[
     ("dummy", DataFormat::Dummy),
     ("csv", DataFormat::Csv),
     ("tsv", DataFormat::Tsv),
+    ("parquet", DataFormat::Parquet),
 ];
 
 /// Their text in the list of keys.
 macro_rules! data_format_doc {
     () => {
         "\"libsvm\" (label index:value …), \"dummy\" (label index index …, every value being 1), or a \
-         table with columns, \"csv\" or \"tsv\", whose columns data.label and [[data.columns]] name."
+         table with columns, \"csv\", \"tsv\" or \"parquet\", whose columns data.label and [[data.columns]] name."
     };
 }
 pub(super) use data_format_doc;
@@ -72,7 +75,13 @@ impl DataFormat {
     /// Whether records are rows of a table with columns.
     #[must_use]
     pub fn has_columns(self) -> bool {
-        matches!(self, Self::Csv | Self::Tsv)
+        matches!(self, Self::Csv | Self::Tsv | Self::Parquet)
+    }
+
+    /// Whether files are text.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        self != Self::Parquet
     }
 
     /// The character between fields, where the job file does not state it.

@@ -1,0 +1,158 @@
+//! The columns of a job within a file.
+
+use heddle_columns::{CellNeed, FileColumn, check_kind, key};
+use heddle_parquet::{ColumnShape, Footer, LeafNeed, NeededLeaf, ParquetColumn, TextKeys};
+use heddle_protocol::job_spec::columns::ColumnUsage;
+
+use crate::record_format::Labels;
+use crate::table_format::TableFormat;
+
+/// The leaves of a file that are read, and what is made of them.
+#[derive(Debug)]
+pub(super) struct FileLayout {
+    pub(super) needed: Vec<NeededLeaf>,
+    /// The place of the label among the needed leaves.
+    pub(super) label: Option<usize>,
+    pub(super) weight: Option<usize>,
+    /// Of the columns that are read, in the order of the schema.
+    pub(super) cells: Vec<ColumnCells>,
+}
+
+/// Where the cells of a column are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ColumnCells {
+    /// The column's place in the schema.
+    pub(super) place: usize,
+    pub(super) leaves: CellLeaves,
+}
+
+/// The leaves of a column, by their places among those that are needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CellLeaves {
+    Number(usize),
+    Key(usize),
+    Items(usize),
+    /// Indices with the value 1, or with the values of another column.
+    Indices {
+        indices: usize,
+        values: Option<usize>,
+    },
+    /// The value of each index from 0 on.
+    Dense(usize),
+    /// Spark's.
+    Vector {
+        kind: usize,
+        indices: usize,
+        values: usize,
+    },
+}
+
+impl FileLayout {
+    /// # Errors
+    /// The file lacks a column, or its type does not fit.
+    pub(super) fn find(
+        table: &TableFormat,
+        footer: &Footer,
+        labels: Labels,
+    ) -> Result<Self, String> {
+        let mut layout = Self { needed: Vec::new(), label: None, weight: None, cells: Vec::new() };
+        let schema = &table.schema;
+        let has_label = match labels {
+            Labels::Absent => false,
+            Labels::Optional => footer.column(&schema.label).is_some(),
+            Labels::Within(_) | Labels::Required => !schema.label.is_empty(),
+        };
+        if has_label {
+            layout.label = Some(layout.number(footer, &schema.label)?);
+        }
+        if let (Labels::Within(_) | Labels::Required, Some(weight)) = (labels, &schema.weight) {
+            layout.weight = Some(layout.number(footer, weight)?);
+        }
+        for (place, column) in schema.columns.iter().enumerate() {
+            let need = table.encoder.need(place);
+            if need == CellNeed::Skipped {
+                continue;
+            }
+            let found = expect(footer, &column.name)?;
+            let own = FileColumn { name: found.name.clone(), kind: found.kind };
+            check_kind(&own, &column.usage).map_err(|error| error.to_string())?;
+            let null = schema.null.iter().map(|text| text.as_bytes().to_vec()).collect();
+            let keys = || LeafNeed::Key(TextKeys { seed: key::seed(&column.name), null });
+            let leaves = match (need, found.shape) {
+                (CellNeed::Number, ColumnShape::Value(leaf)) => {
+                    CellLeaves::Number(layout.add(leaf, LeafNeed::Number))
+                }
+                (CellNeed::Key, ColumnShape::Value(leaf)) => {
+                    CellLeaves::Key(layout.add(leaf, keys()))
+                }
+                (CellNeed::Items, ColumnShape::List(leaf)) => {
+                    CellLeaves::Items(layout.add(leaf, keys()))
+                }
+                (CellNeed::Entries, shape) => {
+                    let values = match &column.usage {
+                        ColumnUsage::Vector { values } => values.as_deref(),
+                        _ => None,
+                    };
+                    layout.vector(footer, found, shape, values)?
+                }
+                _ => return Err(format!("the column {:?} is not read", column.name)),
+            };
+            layout.cells.push(ColumnCells { place, leaves });
+        }
+        Ok(layout)
+    }
+
+    /// The leaves of a vector.
+    fn vector(
+        &mut self,
+        footer: &Footer,
+        column: &ParquetColumn,
+        shape: ColumnShape,
+        values: Option<&str>,
+    ) -> Result<CellLeaves, String> {
+        match shape {
+            ColumnShape::SparkVector { kind, indices, values } => Ok(CellLeaves::Vector {
+                kind: self.add(kind, LeafNeed::Number),
+                indices: self.add(indices, LeafNeed::Index),
+                values: self.add(values, LeafNeed::Number),
+            }),
+            ColumnShape::List(leaf) if footer.is_whole_number(leaf) => {
+                let indices = self.add(leaf, LeafNeed::Index);
+                let values = values.map(|name| {
+                    let found = expect(footer, name)?;
+                    match found.shape {
+                        ColumnShape::List(leaf) if footer.is_number(leaf) => {
+                            Ok(self.add(leaf, LeafNeed::Number))
+                        }
+                        _ => Err(format!("the column {name:?} is not a list of numbers")),
+                    }
+                });
+                Ok(CellLeaves::Indices { indices, values: values.transpose()? })
+            }
+            ColumnShape::List(leaf) if values.is_none() => {
+                Ok(CellLeaves::Dense(self.add(leaf, LeafNeed::Number)))
+            }
+            _ => Err(format!("the column {:?} is not a list of indices", column.name)),
+        }
+    }
+
+    /// A column of numbers.
+    fn number(&mut self, footer: &Footer, name: &str) -> Result<usize, String> {
+        let column = expect(footer, name)?;
+        match column.shape {
+            ColumnShape::Value(leaf) if footer.is_number(leaf) => {
+                Ok(self.add(leaf, LeafNeed::Number))
+            }
+            _ => Err(format!("the column {name:?} is not a number")),
+        }
+    }
+
+    fn add(&mut self, leaf: usize, need: LeafNeed) -> usize {
+        self.needed.push(NeededLeaf { leaf, need });
+        self.needed.len() - 1
+    }
+}
+
+fn expect<'f>(footer: &'f Footer, name: &str) -> Result<&'f ParquetColumn, String> {
+    footer.column(name).ok_or_else(|| format!("the file has no column {name:?}"))
+}

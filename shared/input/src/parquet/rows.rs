@@ -1,0 +1,299 @@
+//! Rows of a Parquet file as records.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use heddle_columns::{Cell, CellError, Encoder};
+use heddle_parquet::{Footer, LeafBlock, RowBlock, RowRun};
+use tokio::sync::mpsc;
+
+use super::blocks::{self, FileBlock, WantedRows};
+use super::layout::{CellLeaves, ColumnCells, FileLayout};
+use super::stored::StoredFile;
+use crate::batch::{Batch, FeaturesOfRow, Negatives};
+use crate::error::ReadError;
+use crate::formats::label;
+use crate::record_format::RecordFormat;
+use crate::source::{BatchLimit, Filled, RecordSource};
+use crate::storage_wait::{ReaderWait, StorageWaits};
+
+/// The kind of a dense vector of Spark.
+const SPARK_DENSE: f64 = 1.0;
+
+/// The rows of a piece.
+#[derive(Debug)]
+pub(super) struct ParquetRows {
+    format: RecordFormat,
+    encoder: Encoder,
+    name: String,
+    label: Option<usize>,
+    weight: Option<usize>,
+    cells: Vec<ColumnCells>,
+    footer: Arc<Footer>,
+    reading: Reading,
+    wait: Arc<ReaderWait>,
+    block: Option<PresentBlock>,
+    /// The numbers of the batch's rows in the file.
+    rows_of_batch: Vec<u64>,
+    negatives: Negatives,
+    /// The last malformed row, as it is quarantined.
+    rejected: Vec<u8>,
+    last_row: u64,
+}
+
+/// The thread that reads.
+enum Reading {
+    /// It starts with the first batch.
+    Wanted(Option<WantedRows>),
+    Started(mpsc::Receiver<Result<FileBlock, ReadError>>),
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Wanted(_) => "Wanted",
+            Self::Started(_) => "Started",
+        })
+    }
+}
+
+/// A block, of which some rows are read.
+#[derive(Debug)]
+struct PresentBlock {
+    block: RowBlock,
+    next_row: u64,
+    left: usize,
+}
+
+impl ParquetRows {
+    pub(super) fn new(
+        format: RecordFormat,
+        file: Arc<StoredFile>,
+        footer: Arc<Footer>,
+        layout: FileLayout,
+        runs: Vec<RowRun>,
+    ) -> Self {
+        let FileLayout { needed, label, weight, cells } = layout;
+        let (name, encoder) = (file.name(), format.table().encoder.clone());
+        let wanted = WantedRows { file, footer: Arc::clone(&footer), needed, runs };
+        Self {
+            format,
+            encoder,
+            name,
+            label,
+            weight,
+            cells,
+            footer,
+            reading: Reading::Wanted(Some(wanted)),
+            wait: StorageWaits::default().reader(),
+            block: None,
+            rows_of_batch: Vec::new(),
+            negatives: Negatives::default(),
+            rejected: Vec::new(),
+            last_row: 0,
+        }
+    }
+
+    /// Receives the next block; `false` at the end.
+    async fn receive(&mut self) -> Result<bool, ReadError> {
+        if let Reading::Wanted(wanted) = &mut self.reading {
+            let Some(wanted) = wanted.take() else { return Ok(false) };
+            self.reading = Reading::Started(blocks::start(wanted)?);
+        }
+        let Reading::Started(blocks) = &mut self.reading else { return Ok(false) };
+        self.wait.begin();
+        let Some(received) = blocks.recv().await else { return Ok(false) };
+        let FileBlock { block, first_row } = received?;
+        self.wait.over();
+        let left = block.rows;
+        self.block = Some(PresentBlock { block, next_row: first_row, left });
+        Ok(true)
+    }
+
+    /// Appends the next row of the block.
+    fn row(&mut self, block: &mut RowBlock, batch: &mut Batch) -> Result<(), String> {
+        for leaf in &mut block.leaves {
+            leaf.next_row();
+        }
+        let number = |leaf: usize| block.leaves[leaf].numbers().first().copied();
+        let label = match self.label {
+            None => f32::NAN,
+            Some(leaf) => label::of_number(self.format.labels, number(leaf))?,
+        };
+        let weight = self.weight.map(|leaf| label::weight_of_number(number(leaf))).transpose()?;
+        let mut sink = FeaturesOfRow::new(batch, self.format.features, &self.encoder);
+        for ColumnCells { place, leaves } in &self.cells {
+            let read = cells(&mut self.encoder, *place, *leaves, &block.leaves, &mut sink);
+            if let Err(error) = read {
+                self.encoder.drop_record();
+                return Err(error.to_string());
+            }
+        }
+        self.encoder.end_record(&mut sink);
+        label::end_row(self.format.labels, label, weight, batch);
+        Ok(())
+    }
+
+    /// The row group and row of a row of the file, for messages.
+    fn shown(&self, row: u64) -> String {
+        let groups = self.footer.groups.iter();
+        let group =
+            groups.filter(|group| group.rows_before <= row).max_by_key(|group| group.rows_before);
+        match group {
+            Some(group) => {
+                let (number, within) = (group.number, row - group.rows_before);
+                format!("{}: row group {number}, row {within}", self.name)
+            }
+            None => format!("{}: row {row}", self.name),
+        }
+    }
+}
+
+/// Adds the features of a column.
+#[inline]
+fn cells(
+    encoder: &mut Encoder,
+    place: usize,
+    leaves: CellLeaves,
+    block: &[LeafBlock],
+    sink: &mut FeaturesOfRow<'_>,
+) -> Result<(), CellError> {
+    match leaves {
+        CellLeaves::Number(leaf) => {
+            let number = block[leaf].numbers().first();
+            let cell = number.map_or(Cell::Missing, |number| Cell::Number(*number));
+            encoder.cell(place, cell, sink)
+        }
+        CellLeaves::Key(leaf) => {
+            let cell = block[leaf].keys().next().map_or(Cell::Missing, Cell::Key);
+            encoder.cell(place, cell, sink)
+        }
+        CellLeaves::Items(leaf) => {
+            block[leaf].keys().for_each(|key| encoder.item(place, key, sink));
+            Ok(())
+        }
+        CellLeaves::Indices { indices, values: None } => {
+            block[indices].keys().try_for_each(|index| encoder.entry(place, index, 1.0, sink))
+        }
+        CellLeaves::Indices { indices, values: Some(values) } => {
+            pairs(encoder, place, &block[indices], block[values].numbers(), sink)
+        }
+        CellLeaves::Dense(values) => dense(encoder, place, block[values].numbers(), sink),
+        CellLeaves::Vector { kind, indices, values } => {
+            let numbers = block[values].numbers();
+            match block[kind].numbers() {
+                [SPARK_DENSE] => dense(encoder, place, numbers, sink),
+                _ => pairs(encoder, place, &block[indices], numbers, sink),
+            }
+        }
+    }
+}
+
+fn dense(
+    encoder: &mut Encoder,
+    place: usize,
+    values: &[f64],
+    sink: &mut FeaturesOfRow<'_>,
+) -> Result<(), CellError> {
+    let values = (0..).zip(values).filter(|(_, value)| **value != 0.0);
+    values.into_iter().try_for_each(|(index, value)| encoder.entry(place, index, *value, sink))
+}
+
+fn pairs(
+    encoder: &mut Encoder,
+    place: usize,
+    indices: &LeafBlock,
+    values: &[f64],
+    sink: &mut FeaturesOfRow<'_>,
+) -> Result<(), CellError> {
+    let mut pairs = indices.keys().zip(values);
+    pairs.try_for_each(|(index, value)| encoder.entry(place, index, *value, sink))?;
+    match (indices.keys().count(), values.len()) {
+        (indices, values) if indices == values => Ok(()),
+        (indices, values) => {
+            Err(encoder.wrong(place, &format!("{indices} indices and {values} values")))
+        }
+    }
+}
+
+#[async_trait]
+impl RecordSource for ParquetRows {
+    async fn fill(&mut self, batch: &mut Batch, most: BatchLimit) -> Result<Filled, ReadError> {
+        if batch.is_empty() {
+            self.rows_of_batch.clear();
+        }
+        while !batch.full(most.rows, most.features) {
+            let Some(mut present) = self.block.take() else {
+                if self.receive().await? {
+                    continue;
+                }
+                return Ok(Filled::End);
+            };
+            while present.left > 0 && !batch.full(most.rows, most.features) {
+                (self.last_row, present.left) = (present.next_row, present.left - 1);
+                present.next_row += 1;
+                let read = self.row(&mut present.block, batch);
+                match read.and_then(|()| batch.check_last(most.features)) {
+                    Ok(()) => self.rows_of_batch.push(self.last_row),
+                    Err(what) => {
+                        batch.drop_unended();
+                        self.rejected = format!("{{\"row\":{}}}\n", self.last_row).into_bytes();
+                        self.block = (present.left > 0).then_some(present);
+                        return Ok(Filled::Bad(format!(" {what}")));
+                    }
+                }
+                let new = batch.negatives.without(self.negatives);
+                if !new.is_empty() {
+                    self.negatives = self.negatives.with(new);
+                    self.block = (present.left > 0).then_some(present);
+                    let place = self.shown(self.last_row);
+                    return Ok(Filled::FirstOf { label: new.word(), place });
+                }
+            }
+            self.block = (present.left > 0).then_some(present);
+        }
+        Ok(Filled::Full)
+    }
+
+    async fn place(&mut self) -> Result<String, ReadError> {
+        Ok(self.shown(self.last_row))
+    }
+
+    fn rejected(&self) -> &[u8] {
+        &self.rejected
+    }
+
+    fn place_of(&self, row: usize) -> String {
+        self.shown(self.rows_of_batch.get(row).copied().unwrap_or(self.last_row))
+    }
+
+    fn watch(&mut self, wait: &Arc<ReaderWait>) {
+        self.wait = Arc::clone(wait);
+    }
+}
+
+/// Stands for a stream, which is refused.
+#[derive(Debug)]
+pub(super) struct NoStream(pub(super) String);
+
+#[async_trait]
+impl RecordSource for NoStream {
+    async fn fill(&mut self, _batch: &mut Batch, _most: BatchLimit) -> Result<Filled, ReadError> {
+        let what = "Parquet is read from its end, so that a file is needed".to_owned();
+        Err(ReadError::Damaged { file: self.0.clone(), what })
+    }
+
+    async fn place(&mut self) -> Result<String, ReadError> {
+        Ok(self.0.clone())
+    }
+
+    fn rejected(&self) -> &[u8] {
+        &[]
+    }
+
+    fn place_of(&self, _row: usize) -> String {
+        self.0.clone()
+    }
+
+    fn watch(&mut self, _wait: &Arc<ReaderWait>) {}
+}
