@@ -7,7 +7,7 @@ use heddle_protocol::ids::TaskId;
 use crate::frame::Frame;
 use crate::memory::ShardMemory;
 use crate::step_count::StepCount;
-use crate::table::NoRoom;
+use crate::table::{NoRoom, SummedGradient};
 use crate::task_progress::{Judgement, TaskProgress};
 
 /// Applies a part if it is the next one of its task. Returns the status of the reply.
@@ -40,8 +40,8 @@ pub(crate) fn apply(
         }
         if all_finite(sums) {
             let rule = table.rule.at(steps.next());
-            let records = u64::from(header.rows);
-            table.apply((arena, snapshots.rows_of(index)), &rule, (target, sums), records)?;
+            let gradient = SummedGradient { sums, records: header.rows.into() };
+            table.apply(arena, snapshots.rows_of(index), &rule, target, gradient)?;
         } else {
             status = Status::NotFinite;
         }

@@ -21,7 +21,7 @@ use crate::dedup::SeenLanes;
 use crate::memory::ShardMemory;
 use crate::step_count::StepCount;
 use crate::step_sums::StepSums;
-use crate::table::{NoRoom, TableSlice, Target};
+use crate::table::{NoRoom, SummedGradient, TableSlice, Target};
 use crate::tables::CheckedGradient;
 
 /// Values that are applied between two checks of the snapshots' room: 64 KiB, which stay in cache.
@@ -335,19 +335,22 @@ impl StagedLanes {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
         };
-        let rows: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
+        let records: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
         let ShardMemory { tables, arena, snapshots } = memory;
         while let Some(slice) = tables.all_mut().get_mut(table) {
             let snapshot_rows = snapshots.rows_of(table);
             let cols = slice.cols;
             let sums = &mut self.sums[table];
             // A gradient of no records cannot be averaged; a sum can be added.
-            let skip = rows == 0 && slice.rule.needs_records();
+            let skip = records == 0 && slice.rule.needs_records();
             let rule = slice.rule.at(steps.next());
             let rows_max = (APPLY_VALUES / cols).max(1);
-            let mut apply = |target: Target<'_>, sums: &[f32]| match skip {
-                true => Ok(()),
-                false => slice.apply((arena, snapshot_rows), &rule, (target, sums), rows),
+            let mut apply = |target: Target<'_>, sums: &[f32]| {
+                if skip {
+                    return Ok(());
+                }
+                let gradient = SummedGradient { sums, records };
+                slice.apply(arena, snapshot_rows, &rule, target, gradient)
             };
             loop {
                 match sums.take(cols, row, rows_max, &mut apply) {

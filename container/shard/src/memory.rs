@@ -66,7 +66,7 @@ impl ShardMemory {
 
     /// Takes the snapshot of a cut.
     pub(crate) fn take(&mut self, cut: CutId, state: DedupState) {
-        self.snapshots.take(cut, (state, self.tables.sparse_rows()), &mut self.arena);
+        self.snapshots.take(cut, state, self.tables.sparse_rows(), &mut self.arena);
     }
 
     /// Drops the snapshot that no saver reads.

@@ -71,11 +71,13 @@ impl Snapshots {
         }
     }
 
-    /// Takes the snapshot of a cut. One that is still being saved is dropped.
+    /// Takes the snapshot of a cut. One that is still being saved is dropped. `rows`: of each sparse table, by table id; 0 for
+    /// dense ones.
     pub(crate) fn take(
         &mut self,
         cut: CutId,
-        (state, rows): (DedupState, Vec<u32>),
+        state: DedupState,
+        rows: Vec<u32>,
         arena: &mut Arena,
     ) {
         arena.snap();

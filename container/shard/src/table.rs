@@ -87,6 +87,15 @@ impl Target<'_> {
     }
 }
 
+/// A gradient, summed over records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SummedGradient<'a> {
+    /// `[target × cols]`, row-major.
+    pub(crate) sums: &'a [f32],
+    /// Number of records.
+    pub(crate) records: u64,
+}
+
 impl TableSlice {
     /// The slice of a shard, with planes from cell `at` on.
     pub(crate) fn new(spec: &TableSpec, setup: SliceSetup, at: usize) -> Self {
@@ -195,18 +204,20 @@ impl TableSlice {
         (u64::from(key) - self.rows.start) as usize
     }
 
-    /// Updates the target rows by a gradient summed over `rows` records: `sums: [target × cols]`. `rule` is the slice's rule
-    /// at this step. All or nothing. Rows of a sparse table from number `snapshot_rows` on are in no snapshot.
+    /// Updates the target rows by a gradient. `rule` is the slice's rule at this step. All or nothing. Rows of a sparse table from
+    /// number `snapshot_rows` on are in no snapshot.
     ///
     /// # Errors
     /// There is no room for copies or for new rows.
     pub(crate) fn apply(
         &mut self,
-        (arena, snapshot_rows): (&mut Arena, u32),
+        arena: &mut Arena,
+        snapshot_rows: u32,
         rule: &Rule,
-        (target, sums): (Target<'_>, &[f32]),
-        rows: u64,
+        target: Target<'_>,
+        gradient: SummedGradient<'_>,
     ) -> Result<(), NoRoom> {
+        let SummedGradient { sums, records } = gradient;
         debug_assert_eq!(sums.len(), target.len() * self.cols);
         let cols = self.cols;
         let (target, sums) = match self.filled {
@@ -222,7 +233,7 @@ impl TableSlice {
                 let [w, first, second] = self.split(cells);
                 let [a, b] = [&first, &second]
                     .map(|plane| if plane.is_empty() { 0..0 } else { own.clone() });
-                rule.apply(&mut w[own], [&mut first[a], &mut second[b]], sums, rows);
+                rule.apply(&mut w[own], [&mut first[a], &mut second[b]], sums, records);
             }
             Target::Keys(keys) => {
                 let touched = self.planes.iter().flat_map(|(_, plane)| {
@@ -233,7 +244,7 @@ impl TableSlice {
                 });
                 let units_max = self.planes.len() * keys.len() * units_of(cols);
                 let cells = arena.write(touched, units_max)?;
-                self.apply_keys(cells, rule, keys, sums, rows);
+                self.apply_keys(cells, rule, keys, SummedGradient { sums, records });
             }
             Target::Positions(positions) => {
                 let Some(mut sparse) = self.sparse.take() else {
@@ -241,10 +252,12 @@ impl TableSlice {
                     return Ok(());
                 };
                 let applied = self.apply_positions(
-                    (arena, snapshot_rows),
+                    arena,
+                    snapshot_rows,
                     rule,
-                    (&mut sparse, positions, sums),
-                    rows,
+                    &mut sparse,
+                    positions,
+                    SummedGradient { sums, records },
                 );
                 self.sparse = Some(sparse);
                 return applied;
@@ -276,17 +289,19 @@ impl TableSlice {
     /// Updates rows by position; creates those that are missing.
     fn apply_positions(
         &mut self,
-        (arena, snapshot_rows): (&mut Arena, u32),
+        arena: &mut Arena,
+        snapshot_rows: u32,
         rule: &Rule,
-        (sparse, positions, sums): (&mut SparseRows, Positions<'_>, &[f32]),
-        rows: u64,
+        sparse: &mut SparseRows,
+        positions: Positions<'_>,
+        gradient: SummedGradient<'_>,
     ) -> Result<(), NoRoom> {
         if positions.is_empty() {
             return Ok(());
         }
         let cols = self.cols;
         let is_whole = self.filled.is_none();
-        let pushed = sparse.rows_for_push(arena.cells(), positions, sums, is_whole)?;
+        let pushed = sparse.rows_for_push(arena.cells(), positions, gradient.sums, is_whole)?;
         let touched = self.planes.iter().flat_map(|(_, plane)| {
             pushed.rows.iter().filter(|row| **row < snapshot_rows).map(|&row| {
                 let at = plane.start + row as usize * cols;
@@ -301,8 +316,8 @@ impl TableSlice {
             }
         };
         sparse.create(cells, &pushed, &self.planes, cols, &self.rule);
-        let sums = pushed.kept.as_deref().unwrap_or(sums);
-        self.apply_keys(cells, rule, &pushed.rows, sums, rows);
+        let sums = pushed.kept.as_deref().unwrap_or(gradient.sums);
+        self.apply_keys(cells, rule, &pushed.rows, SummedGradient { sums, ..gradient });
         sparse.recycle(pushed);
         Ok(())
     }
@@ -340,9 +355,9 @@ impl TableSlice {
         cells: &mut [f32],
         rule: &Rule,
         keys: &[u32],
-        sums: &[f32],
-        rows: u64,
+        gradient: SummedGradient<'_>,
     ) {
+        let SummedGradient { sums, records } = gradient;
         let cols = self.cols;
         let per_block = (BLOCK_VALUES / cols).clamp(1, BLOCK_ROWS);
         let [w, first, second] = self.split(cells);
@@ -365,7 +380,7 @@ impl TableSlice {
                 }
             }
             let [values, first, second] = &mut blocks;
-            rule.apply(values, [first, second], sums, rows);
+            rule.apply(values, [first, second], sums, records);
             for (block, plane) in
                 blocks.iter().zip(&mut planes).filter(|(block, _)| !block.is_empty())
             {

@@ -102,7 +102,7 @@ impl TaskSet {
     }
 
     /// Adds a run behind all that are there; one that touches the last run is joined to it.
-    fn push(&mut self, (first, last): (u32, u32)) {
+    fn push(&mut self, first: u32, last: u32) {
         match self.runs.last_mut() {
             Some(before) if before.1.checked_add(1).is_some_and(|next| first <= next) => {
                 before.1 = before.1.max(last);
@@ -119,7 +119,7 @@ impl FromIterator<(TaskId, TaskId)> for TaskSet {
         let mut runs: Vec<(u32, u32)> = runs.filter(|(first, last)| first <= last).collect();
         runs.sort_unstable();
         let mut set = Self::default();
-        runs.into_iter().for_each(|run| set.push(run));
+        runs.into_iter().for_each(|(first, last)| set.push(first, last));
         set
     }
 }

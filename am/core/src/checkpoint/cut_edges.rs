@@ -11,6 +11,7 @@ use super::*;
 use crate::action::{CallId, ConnectionId};
 use crate::checkpoint::commit::CommitOutcome;
 use crate::checkpoint::cut::{CutPoint, CutProgress, CutState};
+use crate::checkpoint::snapshots::FailedSave;
 use crate::event::Stored;
 use crate::fleet::Fleet;
 use crate::stage::replicas::ViewList;
@@ -60,10 +61,8 @@ impl CutMachine {
     }
 
     fn advance(&mut self, point: Option<CutPoint>) {
-        let (views, map) = (ViewList::default(), &self.map);
-        while self.checkpoints.advance(point, &self.work, (map, &views), &self.fleet, &mut self.ctx)
-        {
-        }
+        let (views, map, work, fleet) = (ViewList::default(), &self.map, &self.work, &self.fleet);
+        while self.checkpoints.advance(point, work, map, &views, fleet, &mut self.ctx) {}
     }
 
     fn staged(&mut self, outcome: Stored) {
@@ -188,7 +187,7 @@ impl Machine for CutMachine {
                 assert!(saved.is_ok(), "it is ignored");
             }
             "shard not saved" => {
-                let failed = (SLOT, ShardId(0), failure());
+                let failed = FailedSave { slot: SLOT, shard: ShardId(0), failure: failure() };
                 self.ended = checkpoints.save_failed(id, epoch, failed, fleet, ctx);
             }
             "shard gives up" => {

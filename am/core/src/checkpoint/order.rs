@@ -96,7 +96,8 @@ impl Checkpoints {
         &mut self,
         point: CutPoint,
         work: &JobWork,
-        (map, views): (&ShardMap, &ViewList),
+        map: &ShardMap,
+        views: &ViewList,
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
@@ -156,7 +157,8 @@ impl Checkpoints {
         &mut self,
         point: Option<CutPoint>,
         work: &JobWork,
-        (map, views): (&ShardMap, &ViewList),
+        map: &ShardMap,
+        views: &ViewList,
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> bool {
@@ -171,7 +173,7 @@ impl Checkpoints {
             CutState::Staging(_) => return false,
             CutState::Staged { .. } => {
                 if let Some(point) = point {
-                    self.order(point, work, (map, views), fleet, ctx);
+                    self.order(point, work, map, views, fleet, ctx);
                 }
                 return point.is_some();
             }

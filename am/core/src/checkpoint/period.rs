@@ -100,18 +100,21 @@ impl AutoPeriod {
 /// What training loses while a checkpoint is saved: its rate beside the rate before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SaveLoss {
-    /// Time and steps at the end of the last checkpoint, or where the phase began to be watched.
-    since: Option<(MonotonicMs, u64)>,
-    /// Time, steps, and steps a millisecond before the checkpoint that is being saved.
-    save: Option<(MonotonicMs, u64, Option<f64>)>,
+    /// The end of the last checkpoint, or where the phase began to be watched.
+    since: Option<StepsAt>,
+    /// Where the checkpoint that is being saved began.
+    begun: Option<StepsAt>,
+    /// Steps a millisecond before it.
+    before: Option<f64>,
 }
 
 impl SaveLoss {
     /// A checkpoint begins. A rate counts that was taken over `least_ms`.
     pub(crate) fn save_begins(&mut self, now: MonotonicMs, steps: u64, least_ms: u64) {
-        let before =
-            self.since.and_then(|(since, from)| rate((since, from), (now, steps), least_ms));
-        self.save = Some((now, steps, before.filter(|rate| *rate > 0.0)));
+        let begun = StepsAt { at: now, steps };
+        let before = self.since.and_then(|since| since.rate_until(begun, least_ms));
+        self.before = before.filter(|rate| *rate > 0.0);
+        self.begun = Some(begun);
     }
 
     /// The checkpoint is committed. Returns the share of the rate that training lost meanwhile, if both rates are known.
@@ -121,10 +124,10 @@ impl SaveLoss {
         steps: u64,
         least_ms: u64,
     ) -> Option<f64> {
-        self.since = Some((now, steps));
-        let (begun, from, before) = self.save.take()?;
-        let during = rate((begun, from), (now, steps), least_ms)?;
-        Some((1.0 - during / before?).clamp(0.0, 1.0))
+        let ended = StepsAt { at: now, steps };
+        self.since = Some(ended);
+        let during = self.begun.take()?.rate_until(ended, least_ms)?;
+        Some((1.0 - during / self.before?).clamp(0.0, 1.0))
     }
 
     /// A phase has ended, or shards went back: steps before and after cannot be compared.
@@ -133,10 +136,20 @@ impl SaveLoss {
     }
 }
 
-/// Steps a millisecond, if there is enough time between the two moments.
-fn rate(from: (MonotonicMs, u64), to: (MonotonicMs, u64), least_ms: u64) -> Option<f64> {
-    let passed = to.0.since(from.0);
-    (passed >= least_ms.max(1)).then(|| to.1.saturating_sub(from.1) as f64 / passed as f64)
+/// A moment, and the steps that the phase had made by then.
+#[derive(Clone, Copy, Debug)]
+struct StepsAt {
+    at: MonotonicMs,
+    steps: u64,
+}
+
+impl StepsAt {
+    /// Steps a millisecond up to a later moment, if there is enough time between the two.
+    fn rate_until(self, later: Self, least_ms: u64) -> Option<f64> {
+        let passed = later.at.since(self.at);
+        let made = later.steps.saturating_sub(self.steps);
+        (passed >= least_ms.max(1)).then(|| made as f64 / passed as f64)
+    }
 }
 
 #[cfg(test)]

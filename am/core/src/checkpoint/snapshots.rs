@@ -30,6 +30,14 @@ pub(crate) struct AbortedCut {
     pub can_name_later_step: bool,
 }
 
+/// A pserver could not write its copy of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedSave {
+    pub slot: Slot,
+    pub shard: ShardId,
+    pub failure: Failure,
+}
+
 impl Checkpoints {
     fn matching(&mut self, id: CutId, epoch: Epoch, ctx: &Context) -> Option<&mut OrderedCut> {
         let current = epoch == ctx.epoch();
@@ -142,11 +150,12 @@ impl Checkpoints {
         &mut self,
         id: CutId,
         epoch: Epoch,
-        (slot, shard, failure): (Slot, ShardId, Failure),
+        failed: FailedSave,
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> Option<CutEnded> {
         let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up())?;
+        let FailedSave { slot, shard, failure } = failed;
         cut.saved.fail(slot, shard, format!("{slot} could not save shard {shard}: {failure}"));
         if !cut.saved.is_hopeless() {
             return None;

@@ -279,9 +279,9 @@ impl Core {
 
     fn advance_cut(&mut self) -> bool {
         if self.checkpoints.is_open() {
-            let (point, map) = (self.stage.cut_point(), self.stage.map());
-            let (copies, work) = ((map, self.stage.views().all()), &self.work);
-            return self.checkpoints.advance(point, work, copies, &self.fleet, &mut self.ctx);
+            let (point, work, fleet) = (self.stage.cut_point(), &self.work, &self.fleet);
+            let (map, views) = (self.stage.map(), self.stage.views().all());
+            return self.checkpoints.advance(point, work, map, views, fleet, &mut self.ctx);
         }
         let can = self.stage.is_in_phase() && !self.stage.views().is_handing_over();
         let Some(reason) = self.checkpoints.wanted().filter(|_| can) else {

@@ -11,6 +11,7 @@ use heddle_protocol::metrics::TaskMetrics;
 
 use super::Core;
 use crate::action::ConnectionId;
+use crate::checkpoint::snapshots::FailedSave;
 use crate::failure::JobFailure;
 use crate::stage::RestoredShards;
 use crate::stage::replicas::ServedShard;
@@ -114,7 +115,7 @@ impl Core {
                 self.load_failed(slot, epoch, &failure);
             }
             Report::CopiesPassedOver { epoch, shard, passed } => {
-                self.copies_passed_over(slot, (epoch, shard), &passed);
+                self.copies_passed_over(slot, epoch, shard, &passed);
             }
             Report::Begun { epoch, phase } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
@@ -147,7 +148,7 @@ impl Core {
                 return self.shard_saved(slot, cut, epoch, file, tables);
             }
             Report::SaveFailed { cut, epoch, shard, failure } if self.saves(slot, shard) => {
-                let failed = (slot, shard, failure);
+                let failed = FailedSave { slot, shard, failure };
                 self.checkpoints.save_failed(cut, epoch, failed, &self.fleet, &mut self.ctx)
             }
             Report::AtBarrier { cut, epoch, tasks } => {

@@ -277,7 +277,8 @@ impl Core {
     pub(super) fn copies_passed_over(
         &mut self,
         slot: Slot,
-        (epoch, shard): (Epoch, ShardId),
+        epoch: Epoch,
+        shard: ShardId,
         passed: &[String],
     ) {
         let base = self.checkpoints.base().map(|base| base.manifest.cut);

@@ -279,14 +279,15 @@ impl Core {
 
     /// Shards are lost that the earlier attempt's containers held: a rollback.
     fn restore_after_takeover(&mut self) {
-        let (epoch, base) = (self.ctx.epoch(), self.checkpoints.base_position());
+        let epoch = self.ctx.epoch();
+        let (phase, step) = self.checkpoints.base_position();
         let gone = self.pservers_gone();
         let map = self.stage.map().clone();
         let Some(takeover) = self.stage.takeover() else {
             return;
         };
         // A job that had begun goes on with the containers that are there, as after every other loss.
-        let started = takeover.had_begun(epoch, base);
+        let started = takeover.had_begun(epoch, phase, step);
         let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
         self.stage.set_started(started);
         if started {

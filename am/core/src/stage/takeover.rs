@@ -127,9 +127,10 @@ impl Takeover {
     }
 
     /// Whether the earlier attempt had dispatched work: a trainer has some, a shard has taken some, or there was a rollback.
-    pub(crate) fn had_begun(&self, epoch: Epoch, base: (PhaseNo, Step)) -> bool {
+    /// `phase`, `step`: of the checkpoint that a rollback returns to.
+    pub(crate) fn had_begun(&self, epoch: Epoch, phase: PhaseNo, step: Step) -> bool {
         let moved = |state: &ShardState| {
-            (state.phase, state.step) > base || state.ended || !state.tasks.is_empty()
+            (state.phase, state.step) > (phase, step) || state.ended || !state.tasks.is_empty()
         };
         let mut held = self.pservers.values().flatten();
         epoch.count > 0

@@ -166,8 +166,7 @@ impl ClientMachine {
             PullAt::Before(lane, step) if !self.lanes.may_pull(lane, step) => return,
             PullAt::Step(task, step) if self.clock.is_on() => {
                 if self.tasks.holds(task) {
-                    let pull = self.clock.number(StepPull { task, step, pull, items });
-                    pull.into_iter().for_each(|pull| self.pull_numbered(pull));
+                    self.pull_step(StepPull { task, step, pull, items });
                 }
                 return;
             }
@@ -176,7 +175,11 @@ impl ClientMachine {
         self.pulls.pull(pull, at, number, items, &mut self.context);
     }
 
-    fn pull_numbered(&mut self, (number, pull): (u64, StepPull)) {
+    /// SSP: sends a pull with its number, once there is one.
+    fn pull_step(&mut self, pull: StepPull) {
+        let Some((number, pull)) = self.clock.number(pull) else {
+            return;
+        };
         let StepPull { task, step, pull, items } = pull;
         let at = PullAt::Step(task, step);
         self.pulls.pull(pull, at, Some(number), items, &mut self.context);
@@ -414,8 +417,7 @@ impl ClientMachine {
             }
             (RequestPurpose::ClockQuery { asked }, _) => {
                 for pull in self.clock.answered(*asked, reply.step.0, context) {
-                    let pull = self.clock.number(pull);
-                    pull.into_iter().for_each(|pull| self.pull_numbered(pull));
+                    self.pull_step(pull);
                 }
             }
             (purpose, unit) => debug_assert!(false, "{purpose:?} is never sent for {unit:?}"),

@@ -93,7 +93,7 @@ impl Pulls {
         }
         let mut state = PullState { items: Vec::with_capacity(items.len()), missing: 0, unit };
         for (index, item) in items.into_iter().enumerate() {
-            state.pull_item(header, (pull, index), item, context);
+            state.pull_item(header, pull, index, item, context);
         }
         if state.missing == 0 {
             context.events.push_back(ClientEvent::Pulled { pull, items: state.finish() });
@@ -137,11 +137,12 @@ impl Pulls {
 }
 
 impl PullState {
-    /// Sends the frames of one checked item.
+    /// Sends the frames of one checked item. `index`: of the item in its pull.
     fn pull_item(
         &mut self,
         header: Header,
-        (pull, index): (PullId, usize),
+        pull: PullId,
+        index: usize,
         mut item: PullItem,
         context: &mut MachineContext,
     ) {

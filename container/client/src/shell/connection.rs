@@ -15,7 +15,6 @@ use heddle_protocol::handshake::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
@@ -58,14 +57,14 @@ impl OpenError {
 
 /// Opens the connection, serves it until it ends, and reports both to the machine.
 pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
-    let NewConnection { endpoint, serial, wake } = connection;
+    let NewConnection { endpoint, serial, .. } = connection;
     let opened = tokio::time::timeout(OPEN_TIMEOUT, open(&state, endpoint)).await;
     let how = match opened.unwrap_or(Err(OpenError::Timeout)) {
         Ok(mut stream) if state.is_current(endpoint, serial) => {
             state.machine.borrow_mut().opened(endpoint, state.now_ms());
             let read_at = Cell::new(state.now_ms());
             let error = tokio::select! {
-                error = serve(&state, (endpoint, serial), &wake, &mut stream, &read_at) => error,
+                error = serve(&state, &connection, &mut stream, &read_at) => error,
                 never = watch_path(&state, endpoint, &read_at) => match never {},
             };
             tracing::debug!(%endpoint, %error, "data_connection_closed");
@@ -127,11 +126,11 @@ async fn prove(
 /// Carries frames until the connection ends. Returns the reason.
 async fn serve(
     state: &ClientState,
-    (endpoint, serial): (SocketAddr, u64),
-    wake: &Notify,
+    connection: &NewConnection,
     stream: &mut ChannelStream,
     read_at: &Cell<u64>,
 ) -> io::Error {
+    let &NewConnection { endpoint, serial, ref wake } = connection;
     let mut incoming = Incoming::new(endpoint);
     let mut outgoing = Outgoing::default();
     loop {
