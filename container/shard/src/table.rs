@@ -204,8 +204,8 @@ impl TableSlice {
         (u64::from(key) - self.rows.start) as usize
     }
 
-    /// Updates the target rows by a gradient. `rule` is the slice's rule at this step. All or nothing. Rows of a sparse table from
-    /// number `snapshot_rows` on are in no snapshot.
+    /// Updates the target rows by a gradient. `rule` is the slice's rule at this step. All or nothing. Rows of a sparse
+    /// table from number `snapshot_rows` on are in no snapshot.
     ///
     /// # Errors
     /// There is no room for copies or for new rows.

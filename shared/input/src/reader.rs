@@ -302,6 +302,8 @@ pub(crate) mod tests {
             assert_eq!(whole(&case("a", text.as_bytes())).expect("read"), [0, 1], "{text:?}");
         }
         assert_eq!(whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"), [0, 1]);
+        let error = whole(&case("a", b"\xef\xbb\xbfx 1:1\n")).expect_err("no label").to_string();
+        assert!(error.contains("a:1:1: expected a label"), "{error}");
     }
 
     /// A few long lines of one small file would be a batch larger than the memory.

@@ -91,6 +91,7 @@ fn values_depend_on_names_and_values_alone() {
             "format = \"csv\"\ndelimiter = \";\"",
         ),
         folder("data.csv", &csv.replace('\n', "\r\n"), "format = \"csv\"\nheader = true"),
+        folder("data.csv", &format!("\u{feff}{csv}"), "format = \"csv\""),
     ];
     for dir in &all {
         let ended = run(dir.path(), &[]);
@@ -101,7 +102,7 @@ fn values_depend_on_names_and_values_alone() {
     let first = all[0].path();
     let expected = (values(first), scores(first, "data.csv"));
     assert_eq!(expected.1.lines().count(), 400);
-    for (dir, name) in all[1..].iter().zip(["data.tsv", "data.csv", "data.csv"]) {
+    for (dir, name) in all[1..].iter().zip(["data.tsv", "data.csv", "data.csv", "data.csv"]) {
         assert_eq!((values(dir.path()), scores(dir.path(), name)), expected);
     }
     // A table to be scored has other columns, and lacks the label.

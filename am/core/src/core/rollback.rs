@@ -285,9 +285,8 @@ impl Core {
         let Some(cut) = base.filter(|_| epoch == self.ctx.epoch()) else {
             return;
         };
-        let of = format!("shard {shard} of checkpoint {cut}");
-        let text = format!("{slot} restored {of} from another copy: {}", passed.join("; "));
-        self.ctx.warn(WarningCode::CopyUsed, text);
+        let text = format!("{slot} restored shard {shard} of checkpoint {cut} from another copy");
+        self.ctx.warn(WarningCode::CopyUsed, format!("{text}: {}", passed.join("; ")));
         self.ctx.store(StoreCallPurpose::Replace(shard), StoreCall::ReplaceCopies { cut, shard });
     }
 

@@ -43,16 +43,11 @@ fn find_fields(
 
 /// The names of the columns of a file that begins with this text: its first line has them, or they are counted.
 pub(crate) fn field_names(
-    mut text: &[u8],
+    text: &[u8],
     delimiter: u8,
     has_header: bool,
 ) -> Result<Vec<String>, LineError> {
-    text = text_of_records(text);
-    // Blanks stand where the mark of the byte order was.
-    while delimiter != b' ' && text.starts_with(b" ") {
-        text = &text[1..];
-    }
-    let line = line_of(text);
+    let line = line_of(text_of_records(text));
     let mut splitter = Splitter::new(delimiter);
     let fields = splitter.split(line)?;
     let name = |place: usize| {
@@ -263,8 +258,6 @@ mod tests {
     fn names_are_those_of_the_first_line_that_is_not_blank() {
         assert_eq!(names("\tprice\ty\n0\t1\t2\n", b'\t', true), ["", "price", "y"]);
         assert_eq!(names("\n \r\na,\"b,c\" ,d\r\n", b',', true), ["a", "b,c", "d"]);
-        // Where a mark of the byte order was.
-        assert_eq!(names("   \"a\",b\n", b',', true), ["a", "b"]);
         assert_eq!(names("1,2,3\n", b',', false), ["_c0", "_c1", "_c2"]);
         assert_eq!(names("a\n", b',', true), ["a"]);
     }

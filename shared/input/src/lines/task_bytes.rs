@@ -107,6 +107,8 @@ pub struct TaskBytes {
     ended: bool,
     /// Bytes up to the next line feed are skipped: they belong to the task before, or the line is too long.
     dropping: bool,
+    /// Bytes of the mark of the byte order that the file begins with.
+    mark: u64,
     /// Offset of the first line of the task, once known.
     first: Option<u64>,
 }
@@ -245,6 +247,7 @@ impl TaskBytes {
             long: 0,
             ended: false,
             dropping: false,
+            mark: 0,
             first: None,
         }
     }
@@ -347,7 +350,7 @@ impl TaskBytes {
     /// Whether the task's first line is the file's; always in a compressed file.
     #[must_use]
     pub fn begins_file(&self) -> bool {
-        self.unpacking.is_some() || self.first.is_some_and(|first| first == 0)
+        self.unpacking.is_some() || self.first == Some(self.mark)
     }
 
     /// Number of line feeds before the task's first line: reads the file up to there, which is done only for a message to
@@ -443,8 +446,8 @@ impl TaskBytes {
     fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
         self.check_start(&self.buffer)?;
         if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {
-            // Blanks before a record are allowed, and positions stay correct.
-            self.buffer[..BYTE_ORDER_MARK.len()].fill(b' ');
+            self.at = BYTE_ORDER_MARK.len();
+            self.mark = self.at as u64;
         }
         Ok(())
     }
