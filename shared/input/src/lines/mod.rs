@@ -1,4 +1,4 @@
-//! Text as a source of records, one a line: [`LineFormat`] parses a line, [`task_bytes`] turns a piece of a file into runs of
+//! Text as a source of records, one a line: [`LineFormat`] parses a line, `task_bytes` turns a piece of a file into runs of
 //! whole lines and unpacks it.
 
 mod line;
