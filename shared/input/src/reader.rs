@@ -302,6 +302,12 @@ pub(crate) mod tests {
             assert_eq!(whole(&case("a", text.as_bytes())).expect("read"), [0, 1], "{text:?}");
         }
         assert_eq!(whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"), [0, 1]);
+        let marked = case("a", b"\xef\xbb\xbf1 1:1\n0 2:1\n1 3:1");
+        for bytes in 1..30 {
+            let (names, _) =
+                names(&marked, TaskLength::Bytes(bytes), BadPolicy::Fail).expect("read");
+            assert_eq!(names, [0, 1, 2], "in tasks of {bytes} bytes");
+        }
         let error = whole(&case("a", b"\xef\xbb\xbfx 1:1\n")).expect_err("no label").to_string();
         assert!(error.contains("a:1:1: expected a label"), "{error}");
     }

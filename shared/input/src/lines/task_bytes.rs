@@ -277,7 +277,7 @@ impl TaskBytes {
                 continue;
             }
             if !self.dropping {
-                let start = self.base + self.at as u64;
+                let start = self.line_start();
                 if start >= self.end {
                     return Ok(NextLines::End);
                 }
@@ -301,6 +301,11 @@ impl TaskBytes {
         }
     }
 
+    /// Where the next line starts: the mark of the byte order belongs to the first one.
+    fn line_start(&self) -> u64 {
+        Some(self.position()).filter(|at| *at != self.mark).unwrap_or(0)
+    }
+
     /// The text from the next line to the end of the last whole line in the buffer, or to one that is too long. Lines that start at
     /// [`TaskBytes::limit`] or later do not belong to the task.
     #[must_use]
@@ -311,10 +316,9 @@ impl TaskBytes {
     /// The position in [`TaskBytes::text`] below which lines of the task may start.
     #[must_use]
     pub fn limit(&self) -> usize {
-        let start = self.base + self.at as u64;
-        usize::try_from(self.end.saturating_sub(start))
-            .unwrap_or(usize::MAX)
-            .min(self.long - self.at)
+        let left = usize::try_from(self.end.saturating_sub(self.position())).unwrap_or(usize::MAX);
+        // The next line belongs to the task.
+        left.clamp(1, self.long - self.at)
     }
 
     /// Advances by `bytes` of the text.
@@ -350,7 +354,7 @@ impl TaskBytes {
     /// Whether the task's first line is the file's; always in a compressed file.
     #[must_use]
     pub fn begins_file(&self) -> bool {
-        self.unpacking.is_some() || self.first == Some(self.mark)
+        self.unpacking.is_some() || self.first == Some(0)
     }
 
     /// Number of line feeds before the task's first line: reads the file up to there, which is done only for a message to
