@@ -38,14 +38,13 @@ use heddle_hadoop::rpc::RpcError;
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{
-    BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader, Storage,
-    VersionBytes, Writer,
+    BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OfVersion, Reader, Storage, Writer,
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
 use direct::Direct;
 use entries::{block_place, entries, entry};
-use located::{Located, LocatedVersion};
+use located::Located;
 use login::OwnFailure;
 use stream::{HdfsReader, HdfsWriter};
 
@@ -138,20 +137,20 @@ impl HdfsStorage {
         &self,
         path: &StorePath,
         version: FileVersion,
-    ) -> Result<LocatedVersion, StorageError> {
+    ) -> Result<OfVersion<Arc<FileReader>>, StorageError> {
         if let Some(file) = self.located.get(path.as_str(), version) {
-            return Ok(LocatedVersion::Same(file));
+            return Ok(OfVersion::Same(file));
         }
-        let entry = self.stat(path).await?;
-        if (entry.bytes, entry.modified_ms) != (version.bytes, version.modified_ms) {
-            return Ok(LocatedVersion::Changed { bytes: entry.bytes });
+        let found = self.stat(path).await?.version();
+        if found != version {
+            return Ok(OfVersion::Changed { bytes: found.bytes });
         }
         let file = self
             .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
         let file = Arc::new(file);
         self.located.put(path.as_str(), version, Arc::clone(&file));
-        Ok(LocatedVersion::Same(file))
+        Ok(OfVersion::Same(file))
     }
 
     /// Reads exactly `len` bytes from byte `offset`.
@@ -346,14 +345,14 @@ impl Storage for HdfsStorage {
         path: &StorePath,
         version: FileVersion,
         offset: u64,
-    ) -> Result<OpenedVersion, StorageError> {
+    ) -> Result<OfVersion<Box<dyn Reader>>, StorageError> {
         let file = match self.locate(path, version).await? {
-            LocatedVersion::Same(file) => file,
-            LocatedVersion::Changed { bytes } => return Ok(OpenedVersion::Changed { bytes }),
+            OfVersion::Same(file) => file,
+            OfVersion::Changed { bytes } => return Ok(OfVersion::Changed { bytes }),
         };
         let reader = HdfsReader::start(&self.calls.runtime, file, offset, self.show(path));
         let (located, name) = (self.located.clone(), path.as_str().to_owned());
-        Ok(OpenedVersion::Same(Box::new(reader.on_failure(move || located.forget(&name)))))
+        Ok(OfVersion::Same(Box::new(reader.on_failure(move || located.forget(&name)))))
     }
 
     async fn read_range(
@@ -374,16 +373,16 @@ impl Storage for HdfsStorage {
         version: FileVersion,
         offset: u64,
         len: usize,
-    ) -> Result<VersionBytes, StorageError> {
+    ) -> Result<OfVersion<Bytes>, StorageError> {
         match self.locate(path, version).await? {
-            LocatedVersion::Same(file) => {
+            OfVersion::Same(file) => {
                 let read = self.read_of(path, file, offset, len).await;
                 if read.is_err() {
                     self.located.forget(path.as_str());
                 }
-                read.map(VersionBytes::Same)
+                read.map(OfVersion::Same)
             }
-            LocatedVersion::Changed { bytes } => Ok(VersionBytes::Changed { bytes }),
+            OfVersion::Changed { bytes } => Ok(OfVersion::Changed { bytes }),
         }
     }
 

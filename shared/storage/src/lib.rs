@@ -58,8 +58,8 @@ pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{
-    BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader,
-    Storage, VersionBytes, Writer,
+    BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OfVersion, Reader,
+    Storage, Writer,
 };
 pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 pub use url::{StorageUrl, StorageUrlError};

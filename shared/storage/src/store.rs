@@ -69,6 +69,11 @@ impl Entry {
         Some(Self { path, kind: EntryKind::Unnameable, bytes: 0, modified_ms: 0 })
     }
 
+    /// The version of the file's content.
+    pub fn version(&self) -> FileVersion {
+        FileVersion { bytes: self.bytes, modified_ms: self.modified_ms }
+    }
+
     /// The last name of the path.
     pub fn name(&self) -> &str {
         self.path.name()
@@ -84,23 +89,11 @@ pub struct FileVersion {
     pub modified_ms: u64,
 }
 
-/// Result of [`Storage::open_version`].
+/// What was asked for of a version of a file.
 #[derive(Debug)]
-pub enum OpenedVersion {
-    /// The file is the version asked for.
-    Same(Box<dyn Reader>),
-    /// The file is another version.
-    Changed {
-        /// Its length now, in bytes.
-        bytes: u64,
-    },
-}
-
-/// Result of [`Storage::read_version`].
-#[derive(Debug)]
-pub enum VersionBytes {
-    /// The file is the version asked for.
-    Same(Bytes),
+pub enum OfVersion<T> {
+    /// The file is that version.
+    Same(T),
     /// The file is another version.
     Changed {
         /// Its length now, in bytes.
@@ -187,13 +180,12 @@ pub trait Storage: Debug + Send + Sync + 'static {
         path: &StorePath,
         version: FileVersion,
         offset: u64,
-    ) -> Result<OpenedVersion, StorageError> {
-        let entry = self.stat(path).await?;
-        let found = FileVersion { bytes: entry.bytes, modified_ms: entry.modified_ms };
+    ) -> Result<OfVersion<Box<dyn Reader>>, StorageError> {
+        let found = self.stat(path).await?.version();
         if found != version {
-            return Ok(OpenedVersion::Changed { bytes: found.bytes });
+            return Ok(OfVersion::Changed { bytes: found.bytes });
         }
-        Ok(OpenedVersion::Same(self.open(path, offset).await?))
+        Ok(OfVersion::Same(self.open(path, offset).await?))
     }
 
     /// Reads exactly `len` bytes from byte `offset`.
@@ -218,13 +210,12 @@ pub trait Storage: Debug + Send + Sync + 'static {
         version: FileVersion,
         offset: u64,
         len: usize,
-    ) -> Result<VersionBytes, StorageError> {
-        let entry = self.stat(path).await?;
-        let found = FileVersion { bytes: entry.bytes, modified_ms: entry.modified_ms };
+    ) -> Result<OfVersion<Bytes>, StorageError> {
+        let found = self.stat(path).await?.version();
         if found != version {
-            return Ok(VersionBytes::Changed { bytes: found.bytes });
+            return Ok(OfVersion::Changed { bytes: found.bytes });
         }
-        Ok(VersionBytes::Same(self.read_range(path, offset, len).await?))
+        Ok(OfVersion::Same(self.read_range(path, offset, len).await?))
     }
 
     /// The entry of a path.

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_storage::{
-    FileVersion, OpenedVersion, Reader, Storage, StorageError, StorageUrl, StorePath, connect,
+    FileVersion, OfVersion, Reader, Storage, StorageError, StorageUrl, StorePath, connect,
 };
 
 use crate::error::ReadError;
@@ -207,8 +207,8 @@ impl TaskBytes {
         let early = if packing.is_some() { 0 } else { range.start.saturating_sub(1) };
         let version = FileVersion { bytes: file.bytes, modified_ms: file.modified_ms };
         let reader = match storage.open_version(&path, version, early).await? {
-            OpenedVersion::Same(reader) => reader,
-            OpenedVersion::Changed { bytes } => {
+            OfVersion::Same(reader) => reader,
+            OfVersion::Changed { bytes } => {
                 return Err(ReadError::Changed {
                     file: storage.show(&path),
                     planned: file.bytes,

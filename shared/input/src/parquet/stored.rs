@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use heddle_parquet::{Footer, ReadAt, TAIL_BYTES, footer_bytes};
 use heddle_protocol::manifest::InputFile;
-use heddle_storage::{FileVersion, Storage, StorageUrl, StorePath, VersionBytes, connect};
+use heddle_storage::{FileVersion, OfVersion, Storage, StorageUrl, StorePath, connect};
 use tokio::runtime::Handle;
 
 use crate::error::ReadError;
@@ -42,8 +42,8 @@ impl StoredFile {
     /// Reads exactly `len` bytes from byte `offset`.
     pub(super) async fn read(&self, offset: u64, len: usize) -> Result<Bytes, ReadError> {
         match self.storage.read_version(&self.path, self.version, offset, len).await? {
-            VersionBytes::Same(bytes) => Ok(bytes),
-            VersionBytes::Changed { bytes } => Err(ReadError::Changed {
+            OfVersion::Same(bytes) => Ok(bytes),
+            OfVersion::Changed { bytes } => Err(ReadError::Changed {
                 file: self.name(),
                 planned: self.version.bytes,
                 found: bytes,

@@ -221,7 +221,7 @@ pub(super) fn ports(service: &NameService) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use heddle_hadoop::configuration::Environment;
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(new(&[("fs.permissions.umask-mode", "077")]), 0o077);
     }
 
-    fn configuration(pairs: &[(&str, &str)]) -> Configuration {
+    pub(in crate::hdfs) fn configuration(pairs: &[(&str, &str)]) -> Configuration {
         let environment = Environment::empty().with_variable("HADOOP_USER_NAME", "alice");
         let mut configuration = Configuration::empty(environment);
         for (key, value) in pairs {

@@ -29,12 +29,6 @@ impl std::fmt::Debug for Located {
     }
 }
 
-/// A file whose locations are known, if it is the version asked for.
-pub(super) enum LocatedVersion {
-    Same(Arc<FileReader>),
-    Changed { bytes: u64 },
-}
-
 impl Located {
     fn lock(&self) -> MutexGuard<'_, LocatedFiles<Arc<FileReader>>> {
         // A panic while the lock is held leaves the map usable: every entry is complete.

@@ -1,15 +1,7 @@
 //! A NameNode that is not there.
 
+use super::connect::tests::configuration;
 use super::*;
-
-fn configuration(pairs: &[(&str, &str)]) -> Configuration {
-    let environment = Environment::empty().with_variable("HADOOP_USER_NAME", "alice");
-    let mut configuration = Configuration::empty(environment);
-    for (key, value) in pairs {
-        configuration.set(key, *value, "test");
-    }
-    configuration
-}
 
 #[tokio::test]
 async fn a_namenode_that_is_not_there_is_unavailable() {
