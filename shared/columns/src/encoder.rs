@@ -380,11 +380,7 @@ impl ColumnPlan {
             Cell::Missing => return Ok(None),
             Cell::Number(number) => number,
             Cell::Key(_) => return Err(self.wrong("expected a number, found a category")),
-            Cell::Text(text) => {
-                let parsed =
-                    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
-                parsed.ok_or_else(|| self.wrong_text("a number", text))?
-            }
+            Cell::Text(text) => number_in(text).ok_or_else(|| self.wrong_text("a number", text))?,
         };
         if !number.is_finite() {
             return Err(self.wrong(&format!("expected a finite number, found {number}")));
@@ -446,6 +442,12 @@ impl ColumnPlan {
         let shown = String::from_utf8_lossy(&text[..text.len().min(24)]);
         self.wrong(&format!("expected {expected}, found {shown:?}"))
     }
+}
+
+/// The number that a text is.
+#[inline]
+pub(crate) fn number_in(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
 /// The items of a text, without empty ones.

@@ -7,7 +7,7 @@ use heddle_protocol::job_spec::columns::{
     ColumnRule, ColumnUsage, MissingCategory, NumberUsage, default_null,
 };
 
-use crate::encoder::Cell;
+use crate::encoder::{Cell, number_in};
 use crate::resolve::{FileColumn, Roles, ValueKind};
 
 /// Names of columns that are the label, the likeliest first.
@@ -239,10 +239,7 @@ fn is_number(cell: Cell<'_>) -> bool {
     match cell {
         Cell::Missing | Cell::Key(_) => false,
         Cell::Number(number) => is_finite(number),
-        Cell::Text(text) => {
-            let parsed = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
-            parsed.is_some_and(is_finite)
-        }
+        Cell::Text(text) => number_in(text).is_some_and(is_finite),
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::formats::field_names;
 use crate::head::{Head, TextHead};
-use crate::lines::LineError;
+use crate::lines::{BYTE_ORDER_MARK, LineError};
 use crate::table_format::TableFormat;
 
 /// The columns of a model: metadata `heddle.columns` of its files.
@@ -97,7 +97,7 @@ pub fn find_columns(spec: &mut JobSpec, head: &Head) -> Result<(), ColumnsError>
 
 /// The columns of files of text that begin like this.
 fn columns_of_text(data: &mut DataSpec, text: &[u8]) -> Result<Vec<FileColumn>, ColumnsError> {
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let delimiter = data.delimiter_byte();
     data.header = header_of(text, delimiter, data.header).map_err(ColumnsError::Line)?;
     let names = field_names(text, delimiter, data.has_header()).map_err(ColumnsError::Line)?;

@@ -12,6 +12,7 @@ use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 
 use crate::formats::input_format;
 use crate::packing::{Packing, packing_of};
+use crate::source::cut_evenly;
 
 /// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
 const TASKS_PER_WORKER: u64 = 4;
@@ -127,9 +128,7 @@ fn pieces_of_parts(starts: &[u64], bytes: u64, length: u64, keeps_parts: bool) -
             continue;
         }
         let cuts = if keeps_parts { 1 } else { (end - start).div_ceil(length) };
-        let bound =
-            |n: u64| start + (u128::from(end - start) * u128::from(n) / u128::from(cuts)) as u64;
-        pieces.extend((0..cuts).map(|n| bound(n)..bound(n + 1)));
+        pieces.extend(cut_evenly(start..end, cuts));
         start = end;
     }
     pieces

@@ -39,6 +39,26 @@ pub enum Labels {
     Absent,
 }
 
+impl Labels {
+    /// The column of the label that a table must have. `has`: whether it has a column of a name.
+    pub(crate) fn column(self, schema: &Schema, has: impl Fn(&str) -> bool) -> Option<&str> {
+        let label = Some(schema.label.as_str());
+        match self {
+            Self::Absent => None,
+            Self::Optional => label.filter(|label| has(label)),
+            Self::Within(_) | Self::Required => label.filter(|label| !label.is_empty()),
+        }
+    }
+
+    /// The column of the weight that a table must have.
+    pub(crate) fn weight_column(self, schema: &Schema) -> Option<&str> {
+        match self {
+            Self::Absent | Self::Optional => None,
+            Self::Within(_) | Self::Required => schema.weight.as_deref(),
+        }
+    }
+}
+
 impl RecordFormat {
     /// Of the data of a job whose feature indices have this bound.
     #[must_use]

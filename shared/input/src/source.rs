@@ -47,6 +47,14 @@ pub trait InputFormat: Sync {
     fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize);
 }
 
+/// Cuts a range into pieces whose lengths differ by one byte at most.
+pub(crate) fn cut_evenly(range: Range<u64>, pieces: u64) -> impl Iterator<Item = Range<u64>> {
+    let length = u128::from(range.end - range.start);
+    // 128 bits, since length × pieces may exceed 64.
+    let bound = move |n: u64| range.start + (length * u128::from(n) / u128::from(pieces)) as u64;
+    (0..pieces).map(move |n| bound(n)..bound(n + 1))
+}
+
 /// The records of a piece, in the order of the file. [`TaskReader`](crate::TaskReader) owns one and has the policy for malformed
 /// records.
 #[async_trait]

@@ -10,7 +10,7 @@ use crate::types::{self, LeafType, ParquetColumn};
 /// Bytes at the end of a file that have the footer, as a rule.
 pub const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer that is read.
-pub const FOOTER_BYTES_MAX: u64 = 16 << 20;
+const FOOTER_BYTES_MAX: u64 = 16 << 20;
 /// The length of the footer, and `PAR1`.
 const END_BYTES: u64 = 8;
 

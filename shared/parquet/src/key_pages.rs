@@ -56,71 +56,38 @@ pub(crate) struct KeyPages {
 }
 
 impl KeyPages {
-    fn keys_of(&self, page: Page) -> Result<Page> {
-        match page {
-            Page::DictionaryPage { buf, num_values, encoding, is_sorted } => {
-                let buf = self.keys.plain(&buf, 0, num_values)?;
-                Ok(Page::DictionaryPage { buf, num_values, encoding, is_sorted })
+    fn keys_of(&self, mut page: Page) -> Result<Page> {
+        let levels = match &page {
+            Page::DictionaryPage { .. } => 0,
+            Page::DataPage { buf, encoding, def_level_encoding, rep_level_encoding, .. }
+                if *encoding == Encoding::PLAIN =>
+            {
+                let repetitions = self.has_repetitions.then_some(rep_level_encoding);
+                let mut kinds = repetitions
+                    .into_iter()
+                    .chain(self.has_definitions.then_some(def_level_encoding));
+                kinds.try_fold(0, |at, kind| levels_len(buf, at, *kind).map(|len| at + len))?
             }
-            Page::DataPage {
-                buf,
-                num_values,
-                encoding: encoding @ Encoding::PLAIN,
-                def_level_encoding,
-                rep_level_encoding,
-                statistics,
-            } => {
-                let mut levels = 0;
-                let kinds = [
-                    (self.has_repetitions, rep_level_encoding),
-                    (self.has_definitions, def_level_encoding),
-                ];
-                for (_, level_encoding) in kinds.into_iter().filter(|(has, _)| *has) {
-                    levels += levels_len(&buf, levels, level_encoding)?;
-                }
-                let buf = self.keys.plain(&buf, levels, num_values)?;
-                Ok(Page::DataPage {
-                    buf,
-                    num_values,
-                    encoding,
-                    def_level_encoding,
-                    rep_level_encoding,
-                    statistics,
-                })
+            Page::DataPageV2 { encoding, def_levels_byte_len, rep_levels_byte_len, .. }
+                if *encoding == Encoding::PLAIN =>
+            {
+                *def_levels_byte_len as usize + *rep_levels_byte_len as usize
             }
-            Page::DataPageV2 {
-                buf,
-                num_values,
-                encoding: encoding @ Encoding::PLAIN,
-                num_nulls,
-                num_rows,
-                def_levels_byte_len,
-                rep_levels_byte_len,
-                is_compressed,
-                statistics,
-            } => {
-                let levels = def_levels_byte_len as usize + rep_levels_byte_len as usize;
-                let buf = self.keys.plain(&buf, levels, num_values)?;
-                Ok(Page::DataPageV2 {
-                    buf,
-                    num_values,
-                    encoding,
-                    num_nulls,
-                    num_rows,
-                    def_levels_byte_len,
-                    rep_levels_byte_len,
-                    is_compressed,
-                    statistics,
-                })
-            }
-            page @ (Page::DataPage { .. } | Page::DataPageV2 { .. }) => match page.encoding() {
-                Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => Ok(page),
+            Page::DataPage { encoding, .. } | Page::DataPageV2 { encoding, .. } => match encoding {
+                Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => return Ok(page),
                 encoding => {
                     let what = format!("the encoding {encoding}, which its metadata does not name");
-                    Err(ParquetError::General(what))
+                    return Err(ParquetError::General(what));
                 }
             },
+        };
+        let keys = self.keys.plain(page.buffer(), levels, page.num_values())?;
+        match &mut page {
+            Page::DictionaryPage { buf, .. }
+            | Page::DataPage { buf, .. }
+            | Page::DataPageV2 { buf, .. } => *buf = keys,
         }
+        Ok(page)
     }
 }
 

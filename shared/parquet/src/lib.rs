@@ -19,7 +19,7 @@ mod types;
 
 pub use block::{LeafBlock, RowBlock};
 pub use first_rows::{FirstValue, first_rows};
-pub use footer::{FOOTER_BYTES_MAX, Footer, RowGroup, RowRun, TAIL_BYTES, footer_bytes};
+pub use footer::{Footer, RowGroup, RowRun, TAIL_BYTES, footer_bytes};
 pub use key_pages::TextKeys;
 pub use leaf::LeafNeed;
 pub use row_reader::{NeededLeaf, RowReader};

@@ -18,7 +18,7 @@ use crate::error::ReadError;
 use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
 use crate::parquet::Parquet;
 use crate::record_format::RecordFormat;
-use crate::source::{InputFormat, RecordSource};
+use crate::source::{InputFormat, RecordSource, cut_evenly};
 pub(crate) use table_text::{Splitter, field_names};
 pub use words::words;
 
@@ -44,9 +44,7 @@ impl InputFormat for LinesOf {
             Compression::None => file.bytes.div_ceil(length),
             _ => u64::from(file.bytes > 0),
         };
-        // 128 bits, since length × pieces may exceed 64.
-        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
-        (0..pieces).map(|n| bound(n)..bound(n + 1)).collect()
+        cut_evenly(0..file.bytes, pieces).collect()
     }
 
     async fn open(

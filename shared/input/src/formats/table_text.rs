@@ -21,21 +21,11 @@ fn find_fields(
     names: &[String],
     labels: Labels,
 ) -> Result<FileFields, String> {
-    let find = |name: &String| names.iter().position(|other| other == name);
-    let expect =
-        |name: &String| find(name).ok_or_else(|| format!("the file has no column {name:?}"));
-    let label = match labels {
-        Labels::Absent => None,
-        Labels::Optional => find(&table.schema.label),
-        Labels::Within(_) | Labels::Required if table.schema.label.is_empty() => None,
-        Labels::Within(_) | Labels::Required => Some(expect(&table.schema.label)?),
-    };
-    let weight = match labels {
-        Labels::Absent | Labels::Optional => None,
-        Labels::Within(_) | Labels::Required => {
-            table.schema.weight.as_ref().map(expect).transpose()?
-        }
-    };
+    let find = |name: &str| names.iter().position(|other| other == name);
+    let expect = |name: &str| find(name).ok_or_else(|| format!("the file has no column {name:?}"));
+    let label =
+        labels.column(&table.schema, |name| find(name).is_some()).map(expect).transpose()?;
+    let weight = labels.weight_column(&table.schema).map(expect).transpose()?;
     let columns = table.schema.columns.iter().map(|column| expect(&column.name));
     let columns = columns.collect::<Result<_, _>>()?;
     Ok(FileFields { count: names.len(), label, weight, columns })

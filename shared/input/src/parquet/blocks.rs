@@ -15,12 +15,14 @@ use crate::error::ReadError;
 const BLOCKS_AHEAD: usize = 2;
 
 /// Rows of a file, and the number of the first one in the file, from 0.
+#[derive(Debug)]
 pub(super) struct FileBlock {
     pub(super) block: RowBlock,
     pub(super) first_row: u64,
 }
 
 /// What the thread reads.
+#[derive(Debug)]
 pub(super) struct WantedRows {
     pub(super) file: Arc<StoredFile>,
     pub(super) footer: Arc<Footer>,

@@ -57,15 +57,10 @@ impl FileLayout {
     ) -> Result<Self, String> {
         let mut layout = Self { needed: Vec::new(), label: None, weight: None, cells: Vec::new() };
         let schema = &table.schema;
-        let has_label = match labels {
-            Labels::Absent => false,
-            Labels::Optional => footer.column(&schema.label).is_some(),
-            Labels::Within(_) | Labels::Required => !schema.label.is_empty(),
-        };
-        if has_label {
-            layout.label = Some(layout.number(footer, &schema.label)?);
+        if let Some(label) = labels.column(schema, |name| footer.column(name).is_some()) {
+            layout.label = Some(layout.number(footer, label)?);
         }
-        if let (Labels::Within(_) | Labels::Required, Some(weight)) = (labels, &schema.weight) {
+        if let Some(weight) = labels.weight_column(schema) {
             layout.weight = Some(layout.number(footer, weight)?);
         }
         for (place, column) in schema.columns.iter().enumerate() {

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::record_format::RecordFormat;
-use crate::source::{InputFormat, RecordSource};
+use crate::source::{InputFormat, RecordSource, cut_evenly};
 use layout::FileLayout;
 use rows::ParquetRows;
 pub(crate) use stored::Footers;
@@ -31,9 +31,7 @@ pub(crate) struct Parquet;
 #[async_trait]
 impl InputFormat for Parquet {
     fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        let pieces = file.bytes.div_ceil(length);
-        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
-        (0..pieces).map(|n| bound(n)..bound(n + 1)).collect()
+        cut_evenly(0..file.bytes, file.bytes.div_ceil(length)).collect()
     }
 
     async fn open(

@@ -30,7 +30,9 @@ pub(super) struct ParquetRows {
     weight: Option<usize>,
     cells: Vec<ColumnCells>,
     footer: Arc<Footer>,
-    reading: Reading,
+    /// What is read, until the thread starts with the first batch.
+    wanted: Option<WantedRows>,
+    blocks: Option<mpsc::Receiver<Result<FileBlock, ReadError>>>,
     wait: Arc<ReaderWait>,
     block: Option<PresentBlock>,
     /// The numbers of the batch's rows in the file.
@@ -39,22 +41,6 @@ pub(super) struct ParquetRows {
     /// The last malformed row, as it is quarantined.
     rejected: Vec<u8>,
     last_row: u64,
-}
-
-/// The thread that reads.
-enum Reading {
-    /// It starts with the first batch.
-    Wanted(Option<WantedRows>),
-    Started(mpsc::Receiver<Result<FileBlock, ReadError>>),
-}
-
-impl std::fmt::Debug for Reading {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Wanted(_) => "Wanted",
-            Self::Started(_) => "Started",
-        })
-    }
 }
 
 /// A block, of which some rows are read.
@@ -84,7 +70,8 @@ impl ParquetRows {
             weight,
             cells,
             footer,
-            reading: Reading::Wanted(Some(wanted)),
+            wanted: Some(wanted),
+            blocks: None,
             wait: StorageWaits::default().reader(),
             block: None,
             rows_of_batch: Vec::new(),
@@ -96,11 +83,10 @@ impl ParquetRows {
 
     /// Receives the next block; `false` at the end.
     async fn receive(&mut self) -> Result<bool, ReadError> {
-        if let Reading::Wanted(wanted) = &mut self.reading {
-            let Some(wanted) = wanted.take() else { return Ok(false) };
-            self.reading = Reading::Started(blocks::start(wanted)?);
+        if let Some(wanted) = self.wanted.take() {
+            self.blocks = Some(blocks::start(wanted)?);
         }
-        let Reading::Started(blocks) = &mut self.reading else { return Ok(false) };
+        let Some(blocks) = &mut self.blocks else { return Ok(false) };
         self.wait.begin();
         let Some(received) = blocks.recv().await else { return Ok(false) };
         let FileBlock { block, first_row } = received?;
