@@ -9,6 +9,7 @@
 //!
 //! Everything here is pure: bytes and numbers come in.
 
+mod cell_text;
 mod encoder;
 pub mod key;
 mod propose;

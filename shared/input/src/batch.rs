@@ -209,7 +209,7 @@ impl<'b> FeaturesOfRow<'b> {
 }
 
 impl FeatureSink for FeaturesOfRow<'_> {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, key: u64, value: f32) {
         self.batch.values.push(value);
         match self.features {

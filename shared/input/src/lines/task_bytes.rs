@@ -142,7 +142,7 @@ pub enum NextLines {
 /// The first line with its line feed; all of a text without one.
 #[must_use]
 pub fn line_of(text: &[u8]) -> &[u8] {
-    let feed = text.iter().position(|byte| *byte == b'\n');
+    let feed = memchr::memchr(b'\n', text);
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }
 
