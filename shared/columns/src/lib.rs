@@ -12,10 +12,12 @@
 mod cell_text;
 mod encoder;
 pub mod key;
+mod nearest;
 mod propose;
 mod resolve;
 
 pub use encoder::{Cell, CellError, CellNeed, ColumnScales, Encoder, FeatureSink};
+pub use nearest::nearest_columns;
 pub use propose::{
     ColumnSummary, GuessedKind, LabelChoice, Proposal, SampledColumn, is_label, propose,
 };

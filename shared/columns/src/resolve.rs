@@ -8,6 +8,7 @@ use heddle_protocol::job_spec::columns::{
 };
 
 use crate::key;
+use crate::nearest::nearest_columns;
 
 /// A column of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,14 +56,14 @@ pub struct Roles {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// A named column is not in the file.
-    #[error("{key} names the column {name:?}, which is not in the file; its columns are {columns}")]
+    #[error("{key} names the column {name:?}, which is not in the file; {nearest}")]
     NoSuchColumn {
         /// The key of the job file.
         key: &'static str,
         /// The name.
         name: String,
-        /// The names of the file.
-        columns: String,
+        /// The names in the file that are like it.
+        nearest: String,
     },
     /// Two columns have one name.
     #[error("two columns are named {0:?}")]
@@ -128,7 +129,7 @@ pub fn resolve(
         if names.contains(name) {
             return Ok(());
         }
-        Err(SchemaError::NoSuchColumn { key, name: name.to_owned(), columns: quoted(&names) })
+        Err(no_such_column(key, name, &names))
     };
     // Clusters need not have a label.
     let label = Some(&roles.label).filter(|label| !label.is_empty());
@@ -183,6 +184,11 @@ pub fn resolve(
     let cross = cross.iter().map(pair).collect::<Result<_, _>>()?;
     let Roles { label, weight, id, null } = roles.clone();
     Ok(Schema { label, weight, id, columns: found, cross, null })
+}
+
+fn no_such_column(key: &'static str, name: &str, names: &BTreeSet<&str>) -> SchemaError {
+    let nearest = nearest_columns(name, names.iter().copied());
+    SchemaError::NoSuchColumn { key, name: name.to_owned(), nearest }
 }
 
 /// Checks that numbers have indices of their own where keys are folded into `features` features.

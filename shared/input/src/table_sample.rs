@@ -7,7 +7,7 @@ use heddle_protocol::job_spec::columns::Header;
 use crate::batch::Batch;
 use crate::columns::header_of;
 use crate::formats::{Splitter, field_names, words};
-use crate::lines::{BYTE_ORDER_MARK, LineError, line_of, refusal};
+use crate::lines::{BYTE_ORDER_MARK, LineError, is_blank, line_of, refusal};
 use crate::record_format::{Labels, RecordFormat};
 
 /// Why the beginning of a file cannot be read.
@@ -163,7 +163,7 @@ fn whole_lines(text: &[u8], is_whole: bool) -> impl Iterator<Item = Line<'_>> {
         (line.ends_with(b"\n") || is_whole && !line.is_empty()).then_some(line)
     };
     let numbered = std::iter::from_fn(next).zip(1..).map(|(text, number)| Line { number, text });
-    numbered.filter(|line| !line.text.trim_ascii().is_empty())
+    numbered.filter(|line| !is_blank(line.text))
 }
 
 #[cfg(test)]
@@ -187,6 +187,7 @@ mod tests {
     fn records_are_whole_lines() {
         assert_eq!(shown("a,b\n1,2\n\n3,4\n5,", false), "a|b = 1|2 / 3|4");
         assert_eq!(shown("a,b\n1,2\n\n3,4\n5,", true), "a|b = 1|2 / 3|4 / 5|");
+        assert_eq!(shown("a\tb\n1\t2\n\t\n", true), "a|b = 1|2 / |");
         assert_eq!(shown("\u{feff}a,\"b,c\"\r\n\"1\"\"\",2\r\n", true), "a|b,c = 1\"|2");
         assert_eq!(shown("1,2\n3,4\n", true), "_c0|_c1 = 1|2 / 3|4");
         assert_eq!(shown("a;b\n1;2\n", true), "a|b = 1|2");

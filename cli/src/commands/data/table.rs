@@ -102,6 +102,9 @@ pub fn show(args: &SampleArgs, format: DataFormat, head: &TextHead, json: bool) 
     })
 }
 
+/// Between the items of a list of a file with types, as it is shown.
+pub const LIST_SEPARATOR: &str = "|";
+
 /// The beginning of a table with the rules that are proposed.
 pub struct ProposedTable<'t> {
     file: &'t str,
@@ -176,16 +179,29 @@ impl<'t> ProposedTable<'t> {
             encode(place, row, &mut encoder, &mut found)?;
             let sampled = self.columns.iter().find(|own| own.column.name == feature.name);
             let text = sampled.map(|sampled| sampled.values[row].to_string());
-            let text = text.filter(|_| matches!(feature.usage, ColumnUsage::Category { .. }));
-            features.extend(found.drain(..).map(|(key, value)| SampledFeatureView {
-                column: feature.name.clone(),
-                text: text.clone(),
-                value,
-                key: format!("{key:016x}"),
+            let texts = feature_texts(&feature.usage, &text.unwrap_or_default());
+            let is_of_texts = texts.len() == found.len();
+            let texts = texts.into_iter().map(|text| Some(text).filter(|_| is_of_texts));
+            let texts = texts.chain(std::iter::repeat(None));
+            features.extend(found.drain(..).zip(texts).map(|((key, value), text)| {
+                let (column, key) = (feature.name.clone(), format!("{key:016x}"));
+                SampledFeatureView { column, text, value, key }
             }));
         }
         let label = self.label.map(|label| self.columns[label].values[row].to_string());
         Ok(SampledRowView { label: label.unwrap_or_default(), features })
+    }
+}
+
+/// The texts that are features of a cell, whose text this is.
+fn feature_texts(usage: &ColumnUsage, text: &str) -> Vec<String> {
+    match usage {
+        ColumnUsage::Category { .. } => vec![text.to_owned()],
+        ColumnUsage::List { separator } => {
+            let items = text.split(separator.as_deref().unwrap_or(LIST_SEPARATOR));
+            items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        }
+        ColumnUsage::Number(_) | ColumnUsage::Vector { .. } | ColumnUsage::Ignore => Vec::new(),
     }
 }
 

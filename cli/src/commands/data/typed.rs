@@ -8,7 +8,7 @@ use heddle_storage::StorageUrl;
 
 use super::sample_args::SampleArgs;
 use super::sample_text::without_record;
-use super::table::ProposedTable;
+use super::table::{LIST_SEPARATOR, ProposedTable};
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult, OrFail};
 
@@ -72,7 +72,7 @@ fn shown(value: &FirstValue) -> Option<Vec<u8>> {
     match value {
         FirstValue::Missing | FirstValue::Number(_) => None,
         FirstValue::Text(text) => Some(text.clone()),
-        FirstValue::Items(items) => Some(items.join(&b"|"[..])),
+        FirstValue::Items(items) => Some(items.join(LIST_SEPARATOR.as_bytes())),
         FirstValue::Entries(entries) => {
             let pair = |(index, value): &(u64, f64)| format!("{index}:{value}");
             Some(entries.iter().map(pair).collect::<Vec<_>>().join(" ").into_bytes())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use csv_core::{ReadRecordResult, Reader as CsvReader, ReaderBuilder};
-use heddle_columns::{Cell, Encoder};
+use heddle_columns::{Cell, Encoder, nearest_columns};
 
 use super::label;
 use crate::batch::{Batch, FeaturesOfRow};
@@ -21,7 +21,10 @@ fn find_fields(
     labels: Labels,
 ) -> Result<FileFields, String> {
     let find = |name: &str| names.iter().position(|other| other == name);
-    let expect = |name: &str| find(name).ok_or_else(|| format!("the file has no column {name:?}"));
+    let expect = |name: &str| {
+        let nearest = || nearest_columns(name, names.iter().map(String::as_str));
+        find(name).ok_or_else(|| format!("the file has no column {name:?}; {}", nearest()))
+    };
     let label =
         labels.column(&table.schema, |name| find(name).is_some()).map(expect).transpose()?;
     let weight = labels.weight_column(&table.schema).map(expect).transpose()?;

@@ -1,6 +1,6 @@
 //! The columns of a job within a file.
 
-use heddle_columns::{CellNeed, FileColumn, check_kind, key};
+use heddle_columns::{CellNeed, FileColumn, check_kind, key, nearest_columns};
 use heddle_parquet::{ColumnShape, Footer, LeafNeed, NeededLeaf, ParquetColumn, TextKeys};
 use heddle_protocol::job_spec::columns::ColumnUsage;
 
@@ -149,5 +149,8 @@ impl FileLayout {
 }
 
 fn expect<'f>(footer: &'f Footer, name: &str) -> Result<&'f ParquetColumn, String> {
-    footer.column(name).ok_or_else(|| format!("the file has no column {name:?}"))
+    footer.column(name).ok_or_else(|| {
+        let nearest = nearest_columns(name, footer.columns.iter().map(|it| it.name.as_str()));
+        format!("the file has no column {name:?}; {nearest}")
+    })
 }
