@@ -32,6 +32,7 @@ declare -A test_minutes=([hdfs]=2 [local]=15 [yarn]=60 [yarn_kerberos]=10)
 for program in "${nightly_tests[@]}"; do
     part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
+part decoders 20 workspace damaged_files
 part released 10 workspace test_released
 part beside 8 workspace check_beside
 part publish 10 workspace scripts/check-publish.sh
@@ -61,6 +62,11 @@ find_defects() {
 ignored_tests() {
     scripts/run-tests.py --no-run
     cargo test --locked --workspace --test "$1" --no-fail-fast -- --ignored --nocapture
+}
+
+# A million damaged files for each decoder of input.
+damaged_files() {
+    PROPTEST_CASES=1000000 cargo test --profile nightly --locked -p heddle-parquet -p heddle-input --lib damaged -- --nocapture
 }
 
 # With the program that clusters get: linked against glibc 2.17, without fail points.

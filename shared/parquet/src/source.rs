@@ -9,8 +9,8 @@ use parquet::file::reader::{ChunkReader, Length};
 
 /// Bytes that are read ahead of a column.
 const AHEAD_BYTES: u64 = 1 << 20;
-/// The largest page that is read.
-const PAGE_BYTES_MAX: usize = 64 << 20;
+/// The largest page that is read, packed and unpacked.
+const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes from which the header of a page is read, as a rule: it may have the lowest and the highest value of the page.
 const HEADER_BYTES: usize = 64 << 10;
 
@@ -75,21 +75,69 @@ impl ChunkReader for ColumnBytes {
 
     /// For the header of a page.
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(HeaderBytes(self.from(start, HEADER_BYTES)?))
+        let bytes = self.from(start, HEADER_BYTES)?;
+        // Before memory is taken for it.
+        unpacked_length(&bytes).map_or(Ok(()), check_length)?;
+        Ok(HeaderBytes(bytes))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        if length > PAGE_BYTES_MAX {
-            let limit = PAGE_BYTES_MAX >> 20;
-            let what = format!("a page of {length} bytes; pages of at most {limit} MiB are read");
-            return Err(ParquetError::General(what));
-        }
+        check_length(length as u64)?;
         let bytes = self.from(start, length)?;
         if bytes.len() < length {
             return Err(ParquetError::EOF("a page ends beyond its column".to_owned()));
         }
         Ok(bytes.slice(..length))
     }
+}
+
+/// Refuses long pages.
+fn check_length(bytes: u64) -> Result<()> {
+    if bytes <= PAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let limit = PAGE_BYTES_MAX >> 20;
+    let what = format!("a page of {bytes} bytes; pages of at most {limit} MiB are read");
+    Err(ParquetError::General(what))
+}
+
+/// The unpacked length of a page, which is field 2 of its header (`PageHeader` of the format, in Thrift's compact protocol). A
+/// header where another field than a number comes before is left to the decoder.
+fn unpacked_length(mut header: &[u8]) -> Option<u64> {
+    const NUMBER: u8 = 5;
+    const LENGTH: u64 = 2;
+    let mut id = 0;
+    loop {
+        let (field, rest) = header.split_first()?;
+        header = rest;
+        // Its number, as a difference to the last one if that is short.
+        id = match u64::from(field >> 4) {
+            0 => varint(&mut header)? >> 1,
+            step => id + step,
+        };
+        if field & 15 != NUMBER {
+            return None;
+        }
+        let number = varint(&mut header)?;
+        if id == LENGTH {
+            // Zigzag: an odd one is negative.
+            return (number & 1 == 0).then_some(number >> 1);
+        }
+    }
+}
+
+/// Seven bits a byte, the lowest first.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 127) << shift;
+        if byte & 128 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// Bytes at the place of a header.
@@ -100,5 +148,22 @@ impl Read for HeaderBytes {
         let len = buf.len().min(self.0.len());
         buf[..len].copy_from_slice(&self.0.split_to(len));
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpacked_length_is_the_second_number() {
+        // Type 0, length 300, packed 7.
+        assert_eq!(unpacked_length(&[0x15, 0, 0x15, 0xd8, 0x04, 0x15, 14]), Some(300));
+        assert_eq!(unpacked_length(&[0x15, 0, 0x05, 4, 0xd8, 0x04]), Some(300), "long form");
+        assert_eq!(unpacked_length(&[0x25, 1]), None, "negative");
+        assert_eq!(unpacked_length(&[0x15, 0, 0x18, 1, b'x']), None, "a text");
+        assert_eq!(unpacked_length(&[0x15, 0, 0x15, 0xff]), None, "it ends");
+        assert!(check_length(PAGE_BYTES_MAX).is_ok());
+        assert!(check_length(PAGE_BYTES_MAX + 1).is_err());
     }
 }

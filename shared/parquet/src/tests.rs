@@ -2,7 +2,8 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use heddle_columns::key;
@@ -15,6 +16,7 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, Write
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use proptest::prelude::*;
 
 use crate::*;
 
@@ -107,31 +109,32 @@ fn levels<T: Clone>(lists: &[Option<Vec<Option<T>>>], there: i16) -> (Vec<T>, Ve
     (values, definitions, repetitions)
 }
 
-fn file(properties: WriterPropertiesBuilder) -> Bytes {
+/// A file with groups of `rows` rows.
+fn file(properties: WriterPropertiesBuilder, rows: usize) -> Bytes {
     let schema = Arc::new(parse_message_type(SCHEMA).expect("a schema"));
     let properties = Arc::new(properties.set_data_page_row_count_limit(700).build());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties).expect("a writer");
     for number in 0..GROUPS {
-        let rows: Vec<Row> = (0..ROWS).map(|n| Row { n: number * ROWS + n }).collect();
+        let own: Vec<Row> = (0..rows).map(|n| Row { n: number * rows + n }).collect();
         let mut group = writer.next_row_group().expect("a group");
-        let ints = |f: fn(&Row) -> i32| rows.iter().map(f).collect::<Vec<i32>>();
+        let ints = |f: fn(&Row) -> i32| own.iter().map(f).collect::<Vec<i32>>();
         write::<Int32Type>(&mut group, &ints(|row| (row.n % 2) as i32), None, None);
         let there = |is: bool| i16::from(is);
-        let prices: Vec<f64> = rows.iter().filter_map(Row::price).collect();
-        let definitions: Vec<i16> = rows.iter().map(|row| there(row.price().is_some())).collect();
+        let prices: Vec<f64> = own.iter().filter_map(Row::price).collect();
+        let definitions: Vec<i16> = own.iter().map(|row| there(row.price().is_some())).collect();
         write::<DoubleType>(&mut group, &prices, Some(&definitions), None);
         let sites: Vec<ByteArray> =
-            rows.iter().filter_map(Row::site).map(|site| site.as_bytes().into()).collect();
-        let definitions: Vec<i16> = rows.iter().map(|row| there(row.site().is_some())).collect();
+            own.iter().filter_map(Row::site).map(|site| site.as_bytes().into()).collect();
+        let definitions: Vec<i16> = own.iter().map(|row| there(row.site().is_some())).collect();
         write::<ByteArrayType>(&mut group, &sites, Some(&definitions), None);
-        let tags: Vec<_> = rows.iter().map(Row::tags).collect();
+        let tags: Vec<_> = own.iter().map(Row::tags).collect();
         let (tags, definitions, repetitions) = levels(&tags, 3);
         let tags: Vec<ByteArray> = tags.iter().map(|tag| tag.as_bytes().into()).collect();
         write::<ByteArrayType>(&mut group, &tags, Some(&definitions), Some(&repetitions));
-        write::<Int32Type>(&mut group, &vec![0; ROWS], Some(&[1; ROWS]), None);
-        write::<Int32Type>(&mut group, &[], Some(&[1; ROWS]), None);
+        write::<Int32Type>(&mut group, &vec![0; rows], Some(&vec![1; rows]), None);
+        write::<Int32Type>(&mut group, &[], Some(&vec![1; rows]), None);
         let of = |row: &Row| Some(row.pairs().into_iter().map(Some).collect::<Vec<_>>());
-        let pairs: Vec<_> = rows.iter().map(of).collect();
+        let pairs: Vec<_> = own.iter().map(of).collect();
         let (pairs, mut definitions, repetitions) = levels(&pairs, 3);
         // Within the struct a list that is empty is one level deeper.
         definitions.iter_mut().filter(|level| **level == 1).for_each(|level| *level = 2);
@@ -139,16 +142,16 @@ fn file(properties: WriterPropertiesBuilder) -> Bytes {
         write::<Int32Type>(&mut group, &indices, Some(&definitions), Some(&repetitions));
         let values: Vec<f64> = pairs.iter().map(|(_, value)| *value).collect();
         write::<DoubleType>(&mut group, &values, Some(&definitions), Some(&repetitions));
-        let flags: Vec<bool> = rows.iter().map(|row| row.n.is_multiple_of(3)).collect();
+        let flags: Vec<bool> = own.iter().map(|row| row.n.is_multiple_of(3)).collect();
         write::<BoolType>(&mut group, &flags, None, None);
         let money = |row: &Row| {
             let cents = 40 - (row.n % 90) as i16;
             FixedLenByteArray::from(ByteArray::from(cents.to_be_bytes().to_vec()))
         };
-        let money: Vec<_> = rows.iter().map(money).collect();
+        let money: Vec<_> = own.iter().map(money).collect();
         write::<FixedLenByteArrayType>(&mut group, &money, None, None);
         let big: Vec<i64> =
-            rows.iter().map(|row| (u64::MAX - row.n as u64).cast_signed()).collect();
+            own.iter().map(|row| (u64::MAX - row.n as u64).cast_signed()).collect();
         write::<Int64Type>(&mut group, &big, None, None);
         group.close().expect("closed");
     }
@@ -265,7 +268,7 @@ fn forms() -> Vec<(&'static str, WriterPropertiesBuilder)> {
 #[test]
 fn each_row_is_read_in_each_form_and_in_one_range() {
     for (name, form) in forms() {
-        let file = file(form);
+        let file = file(form, ROWS);
         let end = file.len() as u64;
         for pieces in [1, 2, 7, 40] {
             let mut next = 0;
@@ -286,7 +289,7 @@ fn each_row_is_read_in_each_form_and_in_one_range() {
 #[test]
 fn columns_have_the_names_of_their_types() {
     let (_, form) = forms().remove(0);
-    let footer = footer(&file(form)).expect("sound");
+    let footer = footer(&file(form, ROWS)).expect("sound");
     let kinds = footer.columns.iter().map(|column| match column.kind {
         heddle_columns::ValueKind::Typed { name, .. } => format!("{}: {name}", column.name),
         heddle_columns::ValueKind::AnyText => column.name.clone(),
@@ -306,38 +309,40 @@ fn columns_have_the_names_of_their_types() {
     );
 }
 
-/// A damaged file gives an error or other values; where the decoder panics, its thread catches it.
-#[test]
-fn damaged_files_end_with_an_error_or_with_rows() {
-    let mut state = 7u64;
-    let mut random = |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut sound = 0;
-    for (_, form) in forms() {
-        let whole = file(form);
-        for _ in 0..40 {
-            let mut bytes = whole.to_vec();
-            for _ in 0..=random(3) {
-                // Most of them in the footer.
-                let from = if random(4) > 0 { bytes.len() - 2_000 } else { 4 };
-                let at = from + random(bytes.len() - from);
-                bytes[at] = random(256) as u8;
-            }
-            let bytes = Bytes::from(bytes);
-            let mut values = 0;
-            let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                read(&bytes, 0..bytes.len() as u64, |_, leaves| {
-                    values += leaves.iter().map(|leaf| leaf.keys().count()).sum::<usize>();
-                })
-            }));
-            sound += usize::from(matches!(read, Ok(Ok(()))));
+/// Bytes that the decoders may take for one file at a time: a page, packed and unpacked, of each column.
+const MEMORY_MAX: u64 = 9 * (2 * (64 << 20));
+
+/// A file in each form, with few rows.
+fn small_files() -> &'static [Bytes] {
+    static FILES: OnceLock<Vec<Bytes>> = OnceLock::new();
+    FILES.get_or_init(|| forms().into_iter().map(|(_, form)| file(form, 40)).collect())
+}
+
+proptest! {
+    /// A damaged file gives an error or other values; where the decoder panics, its thread catches it.
+    #[test]
+    fn damaged_files_end_with_an_error_or_with_rows(
+        form in 0..forms().len(),
+        changes in proptest::collection::vec((any::<bool>(), any::<usize>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = small_files()[form].to_vec();
+        let data = bytes.len() - footer_bytes(&bytes, bytes.len() as u64).expect("sound") as usize;
+        for (is_in_footer, place, byte) in changes {
+            let range = if is_in_footer { data..bytes.len() } else { 4..data };
+            bytes[range.start + place % range.len()] = byte;
         }
+        let bytes = Bytes::from(bytes);
+        let mut rows = 0;
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let taken = allocation_counter::measure(|| {
+            // Either is an answer.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                read(&bytes, 0..bytes.len() as u64, |_, _| rows += 1)
+            }));
+        });
+        std::panic::set_hook(hook);
+        prop_assert!(taken.bytes_max < MEMORY_MAX, "{} bytes", taken.bytes_max);
+        prop_assert!(rows <= 1 << 24);
     }
-    std::panic::set_hook(hook);
-    assert!(sound < 200, "{sound} damaged files were read");
 }

@@ -354,6 +354,19 @@ mod tests {
         (batch.labels, bad)
     }
 
+    proptest::proptest! {
+        #[test]
+        fn damaged_tables_are_records_or_errors(
+            text in "([01],?|[a\"\t\n\r ]|\\PC){0,40}",
+            is_tabs: bool,
+            has_header: bool,
+        ) {
+            let text = format!("{text}\n");
+            let (labels, bad) = read(&text, if is_tabs { b'\t' } else { b',' }, has_header);
+            proptest::prop_assert!(labels.len() + bad.len() <= text.matches('\n').count());
+        }
+    }
+
     #[test]
     fn blank_lines_are_no_records_and_empty_fields_are() {
         let (labels, bad) = read("\n\ny\tc\n1\ta\n\n \n0\t\n\t\n", b'\t', true);
