@@ -469,11 +469,11 @@ fn trainers_run_a_program_of_an_archive_with_a_secret() -> Result<()> {
 
 /// A counting job whose samples are on enough nodes: HDFS draws the node of each block, and with all blocks on one node
 /// three of four trainers would read from another one whatever is dispatched.
-fn spread_samples(cluster: &Cluster) -> Result<Counting<'_>> {
+fn spread_samples(cluster: &Cluster, run: usize) -> Result<Counting<'_>> {
     const FILES: usize = 8;
     const NODES: usize = 4;
     for attempt in 0..20 {
-        let name = format!("locality-{attempt}");
+        let name = format!("locality-{run}-{attempt}");
         let counts = Counting::new(cluster, &name, "asp", 20)?;
         let mut files = BTreeMap::new();
         for file in 0..FILES {
@@ -494,7 +494,20 @@ fn spread_samples(cluster: &Cluster) -> Result<Counting<'_>> {
 #[test]
 fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     let (cluster, _turn) = cluster()?;
-    let counts = spread_samples(cluster)?;
+    // YARN grants a node only to an ask that names its rack too. It gives up after some offers of other nodes, so that on a
+    // busy machine each trainer may be elsewhere.
+    for run in 0..3 {
+        match local_grants(cluster, run)? {
+            0 => println!("run {run}: no trainer is where its ask names hosts"),
+            _ => return Ok(()),
+        }
+    }
+    bail!("no trainer is where its ask names hosts")
+}
+
+/// Runs a job whose asks name hosts. Returns how many containers it got there.
+fn local_grants(cluster: &Cluster, run: usize) -> Result<usize> {
+    let counts = spread_samples(cluster, run)?;
     // A node has two GPUs, so that no two trainers are on one node. The scheduler may place them there otherwise, and
     // then most tasks have no trainer on their node.
     let four = ["trainers.min=4", "trainers.max=4", "trainers.resources={ \"yarn.io/gpu\" = 2 }"];
@@ -515,10 +528,7 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     // 8 files and 20 passes. A dispatch that ignores locality reads one task in four from the trainer's node.
     let is_local = matches!(numbers[..], [local, all, ..] if all >= 160 && local * 5 >= all * 2);
     ensure!(is_local, "{line}");
-    // YARN grants a node only to an ask that names its rack too. It gives up after some offers of other nodes, so that on a
-    // busy machine not every trainer has its node.
     let (log, id) = (rm_logs(cluster), &submitted.id["application_".len()..]);
     let granted = log.lines().filter(|line| line.contains("NODE_LOCAL") && line.contains(id));
-    ensure!(granted.count() >= 1, "no trainer is where its ask names hosts");
-    Ok(())
+    Ok(granted.count())
 }

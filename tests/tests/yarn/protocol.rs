@@ -285,11 +285,15 @@ async fn lost_replies_are_repeated_without_duplicates() -> Result<()> {
         // The connection is up, so what is lost is the answer to a heartbeat, and every third time also that to the
         // new connection's handshake.
         lossy.lose(1 + u32::from(round % 3 == 0));
-        events.extend(app.am.allocate(0.5).await?);
+        let new = app.am.allocate(0.5).await?;
         ensure!(lossy.left() == 0, "replies were lost");
+        start_granted(&app, &new).await?;
+        events.extend(new);
     }
     for _ in 0..50 {
-        events.extend(app.am.allocate(0.5).await?);
+        let new = app.am.allocate(0.5).await?;
+        start_granted(&app, &new).await?;
+        events.extend(new);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let twice = events
@@ -301,6 +305,16 @@ async fn lost_replies_are_repeated_without_duplicates() -> Result<()> {
     ensure!(usage.containers == 7, "the ResourceManager counts what we hold: {usage:?}");
     lossy.lose(1);
     app.finish().await
+}
+
+/// Starts what was granted, which expires otherwise.
+async fn start_granted(app: &Unmanaged, events: &[AmEvent]) -> Result<()> {
+    for event in events {
+        if let AmEvent::Allocated { container, .. } = event {
+            app.nodes.start(container, &sleeper()?).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Tags and opportunistic containers exist only where the administrator switched them on.

@@ -252,7 +252,7 @@ mod tests {
                 && !name.ends_with("_tests.rs")
             {
                 let text = std::fs::read_to_string(&path).unwrap();
-                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                let code = text.split("mod tests {").next().unwrap();
                 for key in
                     code.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(keys)
                 {
