@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use heddle_am_core::{InputHost, Locality};
 use heddle_input::{
-    Head, ParquetHead, ReadError, TaskLength, TextHead, input_files, parquet_head, plan_parts,
-    unpack_beginning, workers,
+    Head, ReadError, TaskLength, TextHead, TypedFormat, TypedHead, input_files, plan_parts,
+    typed_format, unpack_beginning, workers,
 };
 use heddle_protocol::job_spec::{JobSpec, Location, TaskSize};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
@@ -90,8 +90,9 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
     let train = files("data.train", &spec.data.train, &mut warnings).await?;
     let test = files("data.test", &spec.data.test, &mut warnings).await?;
     let mut heads = Vec::new();
-    if !spec.data.format.is_text() {
-        heads = vec![heads_of("data.train", &train).await?, heads_of("data.test", &test).await?];
+    if let Some(format) = typed_format(spec.data.format) {
+        heads.push(heads_of("data.train", format, &train).await?);
+        heads.push(heads_of("data.test", format, &test).await?);
     }
     let records = heads.first().and_then(|heads| records_of(heads, &train));
     let parts = heads.into_iter().flatten().map(|(url, head)| (url, head.parts)).collect();
@@ -109,8 +110,9 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
 /// The heads of files with types by their URLs; empty if there are too many files.
 async fn heads_of(
     key: &'static str,
+    format: &'static dyn TypedFormat,
     files: &[InputFile],
-) -> Result<BTreeMap<String, ParquetHead>, InputError> {
+) -> Result<BTreeMap<String, TypedHead>, InputError> {
     let mut heads = BTreeMap::new();
     if files.len() > FILES_ASKED_MAX {
         return Ok(heads);
@@ -119,7 +121,7 @@ async fn heads_of(
         let calls: Vec<_> = some
             .iter()
             .cloned()
-            .map(|file| tokio::spawn(async move { parquet_head(&file).await }))
+            .map(|file| tokio::spawn(async move { format.head(&file).await }))
             .collect();
         for (file, call) in some.iter().zip(calls) {
             // The runtime ends only with the process.
@@ -132,7 +134,7 @@ async fn heads_of(
 }
 
 /// The number of records, if it is known of each file.
-fn records_of(heads: &BTreeMap<String, ParquetHead>, files: &[InputFile]) -> Option<u64> {
+fn records_of(heads: &BTreeMap<String, TypedHead>, files: &[InputFile]) -> Option<u64> {
     files.iter().map(|file| heads.get(&file.url).map(|head| head.rows)).sum()
 }
 
@@ -146,8 +148,8 @@ pub async fn head(spec: &JobSpec, planned: &PlannedInput) -> Result<Head, InputE
     files.dedup();
     let files = files.into_iter().filter_map(|file| plan.files.get(file as usize));
     let files: Vec<_> = files.collect();
-    if !spec.data.format.is_text() {
-        return head_of_tables("data.train", &files, planned.records).await;
+    if let Some(format) = typed_format(spec.data.format) {
+        return head_of_tables("data.train", format, &files, planned.records).await;
     }
     let shown = spec.data.train.first().map_or_else(String::new, ToString::to_string);
     let bytes = plan.train_bytes();
@@ -172,6 +174,7 @@ pub async fn head_of_place(place: &Location) -> Result<TextHead, InputError> {
 /// The first file of those with types that has a record, or the last one. `records`: of all, if it is known.
 async fn head_of_tables(
     key: &'static str,
+    format: &'static dyn TypedFormat,
     files: &[&InputFile],
     records: Option<u64>,
 ) -> Result<Head, InputError> {
@@ -179,7 +182,7 @@ async fn head_of_tables(
     let mut found = None;
     for &file in files.iter().take(HEADS_MAX) {
         let failed = |source| InputError::File { key, source };
-        let ParquetHead { columns, rows, .. } = parquet_head(file).await.map_err(failed)?;
+        let TypedHead { columns, rows, .. } = format.head(file).await.map_err(failed)?;
         let about = (rows as f64 * bytes / file.bytes.max(1) as f64).round() as u64;
         let records = records.unwrap_or(about);
         found = Some(Head::Table { columns, file: file.clone(), records });

@@ -1,15 +1,13 @@
-//! Parquet files from arbitrary bytes: the footer, and all columns as rows. A panic of the decoder, which the program takes for damage
-//! of the file, is found here too.
+//! Parquet files from arbitrary bytes: the footer, and all columns as rows. A panic of the decoder is found too, which the
+//! program takes for damage of the file.
 #![no_main]
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use heddle_parquet::{
-    ColumnShape, Footer, LeafNeed, NeededLeaf, ReadAt, RowReader, TAIL_BYTES, TextKeys,
-    footer_bytes,
-};
+use heddle_columns::typed::{ColumnShape, LeafNeed, NeededLeaf, TextKeys};
+use heddle_parquet::{Footer, ReadAt, RowReader, TAIL_BYTES, footer_bytes};
 use libfuzzer_sys::fuzz_target;
 
 struct Memory(Bytes);
@@ -28,11 +26,11 @@ fuzz_target!(|bytes: &[u8]| {
     let tail = &bytes[bytes.len() - bytes.len().min(TAIL_BYTES as usize)..];
     let Ok(footer_len) = footer_bytes(tail, len) else { return };
     let Ok(footer) = Footer::parse(&bytes[bytes.len() - footer_len as usize..], len) else { return };
-    let need = |leaf| match footer.is_number(leaf) {
+    let need = |leaf| match footer.columns.is_number(leaf) {
         true => LeafNeed::Number,
         false => LeafNeed::Key(TextKeys { seed: 7, null: vec![Vec::new()] }),
     };
-    let leaves = footer.columns.iter().filter_map(|column| match column.shape {
+    let leaves = footer.columns.columns.iter().filter_map(|column| match column.shape {
         ColumnShape::Value(leaf) | ColumnShape::List(leaf) => Some(leaf),
         ColumnShape::SparkVector { values, .. } => Some(values),
         ColumnShape::Other => None,

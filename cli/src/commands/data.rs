@@ -9,7 +9,7 @@ mod typed;
 
 use clap::Subcommand;
 use heddle_am::input;
-use heddle_input::{TextHead, unpacked_name};
+use heddle_input::{TextHead, typed_format, unpacked_name};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::columns::Header;
 use heddle_protocol::job_spec::{DataFormat, Location};
@@ -39,8 +39,8 @@ pub fn data(command: &DataAction, json: bool) -> CommandResult {
     })?;
     let format = format_of(args, &head)?;
     let is_for_text = args.delimiter.is_some() || args.header() != Header::Auto;
-    if format == DataFormat::Parquet && !is_for_text {
-        typed::show(args, &head.file, json)
+    if let Some(typed) = typed_format(format).filter(|_| !is_for_text) {
+        typed::show(args, format, typed, &head.file, json)
     } else if format.has_columns() && format.is_text() {
         table::show(args, format, &head, json)
     } else if args.label.is_some() || args.delimiter.is_some() || args.header() != Header::Auto {

@@ -15,6 +15,7 @@ pub mod key;
 mod nearest;
 mod propose;
 mod resolve;
+pub mod typed;
 
 pub use encoder::{Cell, CellError, CellNeed, ColumnScales, Encoder, FeatureSink};
 pub use nearest::nearest_columns;

@@ -38,6 +38,7 @@ mod storage_wait;
 mod stream;
 mod table_format;
 mod table_sample;
+mod typed;
 
 pub use batch::Batch;
 pub use columns::{ColumnsError, ModelColumns, find_columns};
@@ -45,10 +46,9 @@ pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
 pub use files::input_files;
 pub use first_record::has_record;
+pub use formats::typed_format;
 pub use head::{Head, TextHead};
-pub use heddle_parquet::FirstValue;
 pub use packing::{compression_of, unpack_beginning, unpacked_name};
-pub use parquet::{ParquetHead, parquet_head, parquet_rows};
 pub use plan::{
     FileParts, TaskLength, parallelism_warning, plan_input, plan_parts, plan_tasks, workers,
 };
@@ -59,3 +59,4 @@ pub use source::{BatchLimit, Filled, InputFormat, RecordSource};
 pub use storage_wait::{ReaderWait, StorageWaits};
 pub use table_format::TableFormat;
 pub use table_sample::{SampleError, TextTable, sample_words};
+pub use typed::{TypedFormat, TypedHead};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use heddle_columns::Encoder;
+use heddle_parquet::Footer;
 use heddle_protocol::job_spec::columns::Schema;
 
-use crate::parquet::Footers;
+use crate::typed::FileHeads;
 
 /// The columns of a job's or a model's tables, and how they are written as text. All readers of a process share it.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct TableFormat {
     /// The fields of files whose first line was read for a task that does not begin with it.
     pub(crate) fields: Mutex<BTreeMap<String, Arc<FileFields>>>,
     /// Parquet: the ends of files that were read last.
-    pub(crate) footers: Footers,
+    pub(crate) footers: FileHeads<Footer>,
 }
 
 /// The places of a job's columns among the fields of a file.
@@ -41,7 +42,7 @@ impl TableFormat {
             has_header,
             delimiter,
             fields: Mutex::default(),
-            footers: Footers::default(),
+            footers: FileHeads::default(),
         }
     }
 }

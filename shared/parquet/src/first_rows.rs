@@ -2,27 +2,13 @@
 
 use std::sync::Arc;
 
+use heddle_columns::typed::FirstValue;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::record::{Field, List, Row};
 
 use crate::FileError;
 use crate::source::{ColumnBytes, ReadAt};
-
-/// A value of a row.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FirstValue {
-    /// Absent.
-    Missing,
-    /// A number, a Boolean (0, 1), a date or a time.
-    Number(f64),
-    /// A text.
-    Text(Vec<u8>),
-    /// The items of a list, as texts.
-    Items(Vec<Vec<u8>>),
-    /// The indices and values of a vector.
-    Entries(Vec<(u64, f64)>),
-}
 
 /// Reads the first `rows` rows of a file of `bytes` bytes: the values in the order of its columns.
 ///

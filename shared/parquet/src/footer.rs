@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use heddle_columns::typed::TypedColumns;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::FileError;
-use crate::types::{self, LeafType, ParquetColumn};
+use crate::types;
 
 /// Bytes at the end of a file that have the footer, as a rule.
 pub const TAIL_BYTES: u64 = 64 << 10;
@@ -18,7 +19,7 @@ const END_BYTES: u64 = 8;
 #[derive(Debug)]
 pub struct Footer {
     /// The columns.
-    pub columns: Vec<ParquetColumn>,
+    pub columns: TypedColumns,
     /// The row groups, in the order of the file.
     pub groups: Vec<RowGroup>,
     pub(crate) metadata: ParquetMetaData,
@@ -104,26 +105,6 @@ impl Footer {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.rows))
-    }
-
-    /// The column of this name.
-    #[must_use]
-    pub fn column(&self, name: &str) -> Option<&ParquetColumn> {
-        self.columns.iter().find(|column| column.name == name)
-    }
-
-    /// Whether a leaf can be read as numbers.
-    #[must_use]
-    pub fn is_number(&self, leaf: usize) -> bool {
-        let leaf_type = LeafType::new(&self.metadata.file_metadata().schema_descr().column(leaf));
-        !matches!(leaf_type, LeafType::Text | LeafType::Unread(_))
-    }
-
-    /// Whether a leaf has whole numbers.
-    #[must_use]
-    pub fn is_whole_number(&self, leaf: usize) -> bool {
-        let leaf_type = LeafType::new(&self.metadata.file_metadata().schema_descr().column(leaf));
-        matches!(leaf_type, LeafType::Integer { .. })
     }
 
     /// The rows whose place is in a range of bytes: row `i` of a group has the place `start + i × bytes ÷ rows`.

@@ -4,46 +4,27 @@
 //! indices of the dictionary stay as they are.
 
 use bytes::Bytes;
-use heddle_columns::key;
+use heddle_columns::typed::TextKeys;
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::block::NULL_KEY;
 use crate::source::ColumnBytes;
 
-/// How texts become keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextKeys {
-    /// The seed of the column.
-    pub seed: u64,
-    /// Texts that stand for a missing value.
-    pub null: Vec<Vec<u8>>,
-}
-
-impl TextKeys {
-    pub(crate) fn key(&self, text: &[u8]) -> u64 {
-        if self.null.iter().any(|null| null == text) {
-            return NULL_KEY;
-        }
-        key::of_text(self.seed, text)
+/// The keys of texts in the encoding PLAIN, which are at the end of `values` after `levels` bytes, in the same encoding.
+fn plain_keys(keys: &TextKeys, buffer: &[u8], levels: usize, most: u32) -> Result<Bytes> {
+    let short = || ParquetError::EOF("a text ends beyond its page".to_owned());
+    let (levels, mut rest) = buffer.split_at_checked(levels).ok_or_else(short)?;
+    let mut out = levels.to_vec();
+    out.reserve(8 * (most as usize).min(rest.len() / 4));
+    while let Some((len, text)) = rest.split_first_chunk::<4>() {
+        let len = u32::from_le_bytes(*len) as usize;
+        let (text, next) = text.split_at_checked(len).ok_or_else(short)?;
+        out.extend(keys.key(text).to_le_bytes());
+        rest = next;
     }
-
-    /// The keys of texts in the encoding PLAIN, which are at the end of `values` after `levels` bytes, in the same encoding.
-    fn plain(&self, buffer: &[u8], levels: usize, most: u32) -> Result<Bytes> {
-        let short = || ParquetError::EOF("a text ends beyond its page".to_owned());
-        let (levels, mut rest) = buffer.split_at_checked(levels).ok_or_else(short)?;
-        let mut out = levels.to_vec();
-        out.reserve(8 * (most as usize).min(rest.len() / 4));
-        while let Some((len, text)) = rest.split_first_chunk::<4>() {
-            let len = u32::from_le_bytes(*len) as usize;
-            let (text, next) = text.split_at_checked(len).ok_or_else(short)?;
-            out.extend(self.key(text).to_le_bytes());
-            rest = next;
-        }
-        Ok(out.into())
-    }
+    Ok(out.into())
 }
 
 /// The pages of a column of texts.
@@ -81,7 +62,7 @@ impl KeyPages {
                 }
             },
         };
-        let keys = self.keys.plain(page.buffer(), levels, page.num_values())?;
+        let keys = plain_keys(&self.keys, page.buffer(), levels, page.num_values())?;
         match &mut page {
             Page::DictionaryPage { buf, .. }
             | Page::DataPage { buf, .. }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use heddle_columns::key;
+use heddle_columns::typed::{LeafBlock, LeafNeed, LeafValues, TextKeys, unscaled};
 use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType};
 use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReaderImpl;
@@ -15,21 +16,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, Type};
 
 use crate::FileError;
-use crate::block::{LeafBlock, LeafValues};
-use crate::key_pages::{KeyPages, TextKeys};
+use crate::key_pages::KeyPages;
 use crate::source::{ColumnBytes, ReadAt};
 use crate::types::LeafType;
-
-/// What the values of a leaf are read as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeafNeed {
-    /// Numbers: of whole numbers, numbers, Booleans (0 and 1), decimals, dates and times.
-    Number,
-    /// Keys of features: of texts, whole numbers and Booleans.
-    Key(TextKeys),
-    /// Indices of a vector: of whole numbers.
-    Index,
-}
 
 /// The reader of a leaf.
 pub(crate) struct LeafReader {
@@ -114,7 +103,7 @@ impl LeafReader {
         let values = match &mut self.typed {
             TypedReader::Boolean(reader) => {
                 let read = records(reader, rows, out)?;
-                self.need.of_booleans(&read)
+                of_booleans(&self.need, &read)
             }
             TypedReader::Int32(reader) => {
                 let read = records(reader, rows, out)?;
@@ -122,11 +111,11 @@ impl LeafReader {
                 let wide = |value: i32| {
                     if unsigned { i64::from(value.cast_unsigned()) } else { i64::from(value) }
                 };
-                self.need.of_integers(read.into_iter().map(wide), self.leaf_type)
+                of_integers(&self.need, read.into_iter().map(wide), self.leaf_type)
             }
             TypedReader::Int64(reader) => {
                 let read = records(reader, rows, out)?;
-                self.need.of_integers(read.into_iter(), self.leaf_type)
+                of_integers(&self.need, read.into_iter(), self.leaf_type)
             }
             TypedReader::Float(reader) => {
                 let read = records(reader, rows, out)?;
@@ -179,42 +168,43 @@ impl TypedReader {
     }
 }
 
-impl LeafNeed {
-    fn of_booleans(&self, values: &[bool]) -> LeafValues {
-        match self {
-            Self::Key(TextKeys { seed, .. }) => {
-                let keys = [key::of_text(*seed, b"false"), key::of_text(*seed, b"true")];
-                LeafValues::Keys(values.iter().map(|value| keys[usize::from(*value)]).collect())
-            }
-            Self::Number | Self::Index => {
-                let number = |value: &bool| f64::from(u8::from(*value));
-                LeafValues::Numbers(values.iter().map(number).collect())
-            }
+fn of_booleans(need: &LeafNeed, values: &[bool]) -> LeafValues {
+    match need {
+        LeafNeed::Key(TextKeys { seed, .. }) => {
+            let keys = [key::of_text(*seed, b"false"), key::of_text(*seed, b"true")];
+            LeafValues::Keys(values.iter().map(|value| keys[usize::from(*value)]).collect())
+        }
+        LeafNeed::Number | LeafNeed::Index => {
+            let number = |value: &bool| f64::from(u8::from(*value));
+            LeafValues::Numbers(values.iter().map(number).collect())
         }
     }
+}
 
-    fn of_integers(&self, values: impl Iterator<Item = i64>, leaf_type: LeafType) -> LeafValues {
-        // 64 bits without a sign.
-        let unsigned = leaf_type == LeafType::Integer { is_signed: false };
-        match self {
-            Self::Number => {
-                let divisor = leaf_type.divisor();
-                let number = |value: i64| {
-                    let value = if unsigned { value.cast_unsigned() as f64 } else { value as f64 };
-                    value / divisor
-                };
-                LeafValues::Numbers(values.map(number).collect())
-            }
-            Self::Key(TextKeys { seed, .. }) => {
-                let key = |value: i64| {
-                    let value =
-                        if unsigned { value.cast_unsigned().into() } else { i128::from(value) };
-                    key::of_integer(*seed, value)
-                };
-                LeafValues::Keys(values.map(key).collect())
-            }
-            Self::Index => LeafValues::Indices(values.map(i64::cast_unsigned).collect()),
+fn of_integers(
+    need: &LeafNeed,
+    values: impl Iterator<Item = i64>,
+    leaf_type: LeafType,
+) -> LeafValues {
+    // 64 bits without a sign.
+    let unsigned = leaf_type == LeafType::Integer { is_signed: false };
+    match need {
+        LeafNeed::Number => {
+            let divisor = leaf_type.divisor();
+            let number = |value: i64| {
+                let value = if unsigned { value.cast_unsigned() as f64 } else { value as f64 };
+                value / divisor
+            };
+            LeafValues::Numbers(values.map(number).collect())
         }
+        LeafNeed::Key(TextKeys { seed, .. }) => {
+            let key = |value: i64| {
+                let value = if unsigned { value.cast_unsigned().into() } else { i128::from(value) };
+                key::of_integer(*seed, value)
+            };
+            LeafValues::Keys(values.map(key).collect())
+        }
+        LeafNeed::Index => LeafValues::Indices(values.map(i64::cast_unsigned).collect()),
     }
 }
 
@@ -239,16 +229,6 @@ fn records<T: DataType>(
 
 fn too_few_rows() -> FileError {
     FileError("the column has fewer rows than its row group".to_owned())
-}
-
-/// A number in the two's complement, the highest byte first.
-fn unscaled(bytes: &[u8]) -> f64 {
-    let number =
-        |flip: u8| bytes.iter().fold(0.0, |sum, byte| sum * 256.0 + f64::from(byte ^ flip));
-    match bytes.first() {
-        Some(0x80..) => -number(0xff) - 1.0,
-        _ => number(0),
-    }
 }
 
 /// Whether all texts are in a dictionary or plain.
@@ -281,18 +261,5 @@ fn check_codec(chunk: &ColumnChunkMetaData) -> Result<(), FileError> {
                 "it is packed with {name}, which is not read: write it with snappy, zstd or gzip"
             )))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decimals_of_fixed_length_have_a_sign() {
-        assert_eq!(unscaled(&[0, 1, 2]), 258.0);
-        assert_eq!(unscaled(&[0xff, 0xff]), -1.0);
-        assert_eq!(unscaled(&[0x80, 0]), -32768.0);
-        assert_eq!(unscaled(&[]), 0.0);
     }
 }

@@ -1,12 +1,11 @@
 //! Columns of Parquet files (Apache Parquet format 2.x) for tables with columns.
 //!
 //! A [`Footer`] has the columns of a file with their types, and its row groups. A [`RowReader`] reads the wanted columns of a
-//! run of rows as [`RowBlock`]s, page by page. Texts are read as the keys of their features ([`heddle_columns::key`]): a text of
-//! a dictionary is hashed once.
+//! run of rows as [blocks](heddle_columns::typed::RowBlock), page by page. Texts are read as the keys of their features
+//! ([`heddle_columns::key`]): a text of a dictionary is hashed once.
 //!
 //! Bytes come in through [`ReadAt`], so that the crate is free of input and output.
 
-mod block;
 mod first_rows;
 mod footer;
 mod key_pages;
@@ -17,14 +16,10 @@ mod source;
 mod tests;
 mod types;
 
-pub use block::{LeafBlock, RowBlock};
-pub use first_rows::{FirstValue, first_rows};
+pub use first_rows::first_rows;
 pub use footer::{Footer, RowGroup, RowRun, TAIL_BYTES, footer_bytes};
-pub use key_pages::TextKeys;
-pub use leaf::LeafNeed;
-pub use row_reader::{NeededLeaf, RowReader};
+pub use row_reader::RowReader;
 pub use source::ReadAt;
-pub use types::{ColumnShape, ParquetColumn};
 
 /// Why a file cannot be read. The file is the caller's to name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

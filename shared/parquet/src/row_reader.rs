@@ -2,25 +2,17 @@
 
 use std::sync::Arc;
 
+use heddle_columns::typed::{NeededLeaf, RowBlock};
+
 use crate::FileError;
-use crate::block::RowBlock;
 use crate::footer::{Footer, RowRun};
-use crate::leaf::{LeafNeed, LeafReader};
+use crate::leaf::LeafReader;
 use crate::source::ReadAt;
 
 /// Rows of a block at the most.
 const ROWS_MAX: u64 = 1_024;
 /// Values of a leaf in a block, on average, at the most: lists may be long.
 const VALUES_MAX: u64 = 64 << 10;
-
-/// A leaf of the schema that is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeededLeaf {
-    /// Its number.
-    pub leaf: usize,
-    /// What it is read as.
-    pub need: LeafNeed,
-}
 
 /// Reads the rows of a run.
 pub struct RowReader {

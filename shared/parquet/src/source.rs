@@ -101,8 +101,8 @@ fn check_length(bytes: u64) -> Result<()> {
     Err(ParquetError::General(what))
 }
 
-/// The unpacked length of a page, which is field 2 of its header (`PageHeader` of the format, in Thrift's compact protocol). A
-/// header where another field than a number comes before is left to the decoder.
+/// The unpacked length of a page: field 2 of its header (`PageHeader` of the format, in Thrift's compact protocol). A header
+/// where another field than a number comes before is left to the decoder.
 fn unpacked_length(mut header: &[u8]) -> Option<u64> {
     const NUMBER: u8 = 5;
     const LENGTH: u64 = 2;

@@ -18,6 +18,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 
+use heddle_columns::typed::{ColumnShape, LeafBlock, LeafNeed, NeededLeaf, TextKeys};
+
 use crate::*;
 
 /// A file in memory.
@@ -150,8 +152,7 @@ fn file(properties: WriterPropertiesBuilder, rows: usize) -> Bytes {
         };
         let money: Vec<_> = own.iter().map(money).collect();
         write::<FixedLenByteArrayType>(&mut group, &money, None, None);
-        let big: Vec<i64> =
-            own.iter().map(|row| (u64::MAX - row.n as u64).cast_signed()).collect();
+        let big: Vec<i64> = own.iter().map(|row| (u64::MAX - row.n as u64).cast_signed()).collect();
         write::<Int64Type>(&mut group, &big, None, None);
         group.close().expect("closed");
     }
@@ -168,7 +169,7 @@ fn footer(file: &Bytes) -> Result<Footer, FileError> {
 fn needed(footer: &Footer) -> Vec<NeededLeaf> {
     let keys =
         |name: &str| LeafNeed::Key(TextKeys { seed: key::seed(name), null: vec![b"NA".to_vec()] });
-    let shape = |name: &str| footer.column(name).expect("it is there").shape;
+    let shape = |name: &str| footer.columns.find(name).expect("it is there").shape;
     let mut needed = Vec::new();
     for (name, need) in [
         ("y", LeafNeed::Number),
@@ -290,7 +291,7 @@ fn each_row_is_read_in_each_form_and_in_one_range() {
 fn columns_have_the_names_of_their_types() {
     let (_, form) = forms().remove(0);
     let footer = footer(&file(form, ROWS)).expect("sound");
-    let kinds = footer.columns.iter().map(|column| match column.kind {
+    let kinds = footer.columns.columns.iter().map(|column| match column.kind {
         heddle_columns::ValueKind::Typed { name, .. } => format!("{}: {name}", column.name),
         heddle_columns::ValueKind::AnyText => column.name.clone(),
     });

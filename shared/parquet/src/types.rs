@@ -1,39 +1,9 @@
 //! The columns of a file: what a column of a table can be read as.
 
 use heddle_columns::ValueKind;
+use heddle_columns::typed::{ColumnShape, LeafKind, TypedColumn, TypedColumns};
 use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
-
-/// A column of a table: a field of the file's schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParquetColumn {
-    /// Its name.
-    pub name: String,
-    /// What its values are.
-    pub kind: ValueKind,
-    /// Where they are.
-    pub shape: ColumnShape,
-}
-
-/// The leaves of the schema in which a column has its values, by their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnShape {
-    /// One value a row.
-    Value(usize),
-    /// A list of values.
-    List(usize),
-    /// Spark's `VectorUDT`.
-    SparkVector {
-        /// 0: sparse; 1: dense.
-        kind: usize,
-        /// A list of whole numbers; of sparse vectors.
-        indices: usize,
-        /// A list of numbers.
-        values: usize,
-    },
-    /// Structs, maps, lists of lists.
-    Other,
-}
 
 /// What the values of a leaf are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +24,18 @@ pub(crate) enum LeafType {
 }
 
 /// The columns of a schema, in the order of the file.
-pub(crate) fn columns(schema: &SchemaDescriptor) -> Vec<ParquetColumn> {
+pub(crate) fn columns(schema: &SchemaDescriptor) -> TypedColumns {
     let mut leaf = 0;
     let fields = schema.root_schema().get_fields().iter();
     let columns = fields.map(|field| {
         let first = leaf;
         leaf += leaves(field);
         let (shape, kind) = shape_of(schema, field, first, leaf - first);
-        ParquetColumn { name: field.name().to_owned(), kind, shape }
+        TypedColumn { name: field.name().to_owned(), kind, shape }
     });
-    columns.collect()
+    let columns = columns.collect();
+    let leaves = schema.columns().iter().map(|leaf| LeafType::new(leaf).leaf_kind()).collect();
+    TypedColumns { columns, leaves }
 }
 
 fn leaves(field: &Type) -> usize {
@@ -80,7 +52,7 @@ fn shape_of(
     first: usize,
     count: usize,
 ) -> (ColumnShape, ValueKind) {
-    let other = |name| (ColumnShape::Other, kind(name, [false; 4]));
+    let other = ColumnShape::other;
     let info = field.get_basic_info();
     let is_list = matches!(info.logical_type_ref(), Some(LogicalType::List))
         || info.converted_type() == ConvertedType::LIST
@@ -89,8 +61,8 @@ fn shape_of(
         let leaf = schema.column(first);
         let leaf_type = LeafType::new(&leaf);
         return match leaf.max_rep_level() {
-            0 if field.is_primitive() => (ColumnShape::Value(first), leaf_type.kind()),
-            1 if is_list => (ColumnShape::List(first), leaf_type.list_kind()),
+            0 if field.is_primitive() => (ColumnShape::Value(first), leaf_type.leaf_kind().value()),
+            1 if is_list => (ColumnShape::List(first), leaf_type.leaf_kind().list()),
             _ => other("a struct"),
         };
     }
@@ -99,7 +71,6 @@ fn shape_of(
         names.extend(field.get_fields().iter().map(|field| field.name()));
     }
     if names == ["type", "size", "indices", "values"] && count == 4 {
-        let shape = ColumnShape::SparkVector { kind: first, indices: first + 2, values: first + 3 };
         let of = |leaf: usize, rep: i16| {
             let leaf = schema.column(leaf);
             (leaf.max_rep_level() == rep).then(|| LeafType::new(&leaf))
@@ -108,23 +79,13 @@ fn shape_of(
         let fits = of(first, 0) == whole
             && of(first + 2, 1) == whole
             && of(first + 3, 1) == Some(LeafType::Number);
-        return if fits {
-            (shape, kind("a vector", [false, false, false, true]))
-        } else {
-            other("a struct")
-        };
+        return if fits { ColumnShape::spark_vector(first) } else { other("a struct") };
     }
     match info.converted_type() {
         ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE => other("a map"),
         ConvertedType::LIST => other("a list of structs"),
         _ => other("a struct"),
     }
-}
-
-/// `uses`: whether it can be a number, a category, a list, a vector.
-fn kind(name: &'static str, uses: [bool; 4]) -> ValueKind {
-    let [is_number, is_category, is_list, is_vector] = uses;
-    ValueKind::Typed { name, is_number, is_category, is_list, is_vector }
 }
 
 impl LeafType {
@@ -176,26 +137,15 @@ impl LeafType {
         }
     }
 
-    fn kind(self) -> ValueKind {
+    fn leaf_kind(self) -> LeafKind {
         match self {
-            Self::Boolean => kind("a Boolean", [true, true, false, false]),
-            Self::Integer { .. } => kind("a whole number", [true, true, false, false]),
-            Self::Decimal { .. } => kind("a decimal number", [true, false, false, false]),
-            Self::Number => kind("a number with a fraction", [true, false, false, false]),
-            Self::Instant(name) => kind(name, [true, false, false, false]),
-            Self::Text => kind("text", [false, true, false, false]),
-            Self::Unread(name) => kind(name, [false; 4]),
-        }
-    }
-
-    fn list_kind(self) -> ValueKind {
-        match self {
-            Self::Integer { .. } => kind("a list of whole numbers", [false, false, true, true]),
-            Self::Number => kind("a list of numbers", [false, false, false, true]),
-            Self::Text => kind("a list of texts", [false, false, true, false]),
-            Self::Boolean | Self::Decimal { .. } | Self::Instant(_) | Self::Unread(_) => {
-                kind("a list of another type", [false; 4])
-            }
+            Self::Boolean => LeafKind::Boolean,
+            Self::Integer { .. } => LeafKind::Integer,
+            Self::Decimal { .. } => LeafKind::Decimal,
+            Self::Number => LeafKind::Number,
+            Self::Instant(name) => LeafKind::Instant(name),
+            Self::Text => LeafKind::Text,
+            Self::Unread(name) => LeafKind::Unread(name),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The beginning of a file with types.
 
+use heddle_columns::typed::FirstValue;
 use heddle_columns::{Cell, SampledColumn, key};
-use heddle_input::{FirstValue, input_files, parquet_head, parquet_rows};
+use heddle_input::{TypedFormat, input_files};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::DataFormat;
 use heddle_storage::StorageUrl;
@@ -15,8 +16,14 @@ use crate::failure::{CommandFailure, CommandResult, OrFail};
 /// Rows that are looked at.
 const ROWS_MAX: usize = 1_000;
 
-/// Prints the beginning of a Parquet file.
-pub fn show(args: &SampleArgs, url: &str, json: bool) -> CommandResult {
+/// Prints the beginning of a file with types.
+pub fn show(
+    args: &SampleArgs,
+    format: DataFormat,
+    typed: &dyn TypedFormat,
+    url: &str,
+    json: bool,
+) -> CommandResult {
     let failed = |error: heddle_input::ReadError| {
         CommandFailure::caused(error.class().exit_code(), "the data cannot be read", &error)
     };
@@ -24,8 +31,8 @@ pub fn show(args: &SampleArgs, url: &str, json: bool) -> CommandResult {
         let place = StorageUrl::parse(url).or_fail(ExitCode::Input, url)?;
         let found = input_files(&place).await.or_fail(ExitCode::Input, url)?.0;
         let file = found.first().ok_or_else(|| without_record(url))?;
-        let head = parquet_head(file).await.map_err(failed)?;
-        let rows = parquet_rows(file, ROWS_MAX).await.map_err(failed)?;
+        let head = typed.head(file).await.map_err(failed)?;
+        let rows = typed.rows(file, ROWS_MAX).await.map_err(failed)?;
         Ok::<_, CommandFailure>((head.columns, rows))
     };
     let (columns, rows) = am_client::runtime()?.block_on(read)?;
@@ -46,7 +53,7 @@ pub fn show(args: &SampleArgs, url: &str, json: bool) -> CommandResult {
         })
         .collect();
     let proposed = ProposedTable::new(args, url, &sampled)?;
-    proposed.show(args, DataFormat::Parquet, None, json, |place, row, encoder, found| {
+    proposed.show(args, format, None, json, |place, row, encoder, found| {
         let name = &proposed.schema.columns[place].name;
         let column = columns.iter().position(|column| column.name == *name);
         let value = column.map_or(&FirstValue::Missing, |column| &rows[row][column]);

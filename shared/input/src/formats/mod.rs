@@ -19,6 +19,7 @@ use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
 use crate::parquet::Parquet;
 use crate::record_format::RecordFormat;
 use crate::source::{InputFormat, RecordSource, cut_evenly};
+use crate::typed::TypedFormat;
 pub(crate) use table_text::{Splitter, field_names};
 pub use words::words;
 
@@ -30,6 +31,15 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
         DataFormat::Dummy => &LinesOf(words::<false>),
         DataFormat::Csv | DataFormat::Tsv => &LinesOf(table_text::table_lines),
         DataFormat::Parquet => &Parquet,
+    }
+}
+
+/// The formats whose values have types.
+#[must_use]
+pub fn typed_format(format: DataFormat) -> Option<&'static dyn TypedFormat> {
+    match format {
+        DataFormat::Parquet => Some(&Parquet),
+        DataFormat::Libsvm | DataFormat::Dummy | DataFormat::Csv | DataFormat::Tsv => None,
     }
 }
 

@@ -4,22 +4,19 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use heddle_parquet::{FileError, Footer, NeededLeaf, ReadAt, RowBlock, RowReader, RowRun};
+use async_trait::async_trait;
+use heddle_columns::typed::NeededLeaf;
+use heddle_parquet::{FileError, Footer, ReadAt, RowReader, RowRun};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 
-use super::stored::{BlockingFile, StoredFile};
+use super::stored::BlockingFile;
 use crate::error::ReadError;
+use crate::storage_wait::{ReaderWait, StorageWaits};
+use crate::typed::{BlockSource, FileBlock, StoredFile};
 
 /// Blocks that are read ahead.
 const BLOCKS_AHEAD: usize = 2;
-
-/// Rows of a file, and the number of the first one in the file, from 0.
-#[derive(Debug)]
-pub(super) struct FileBlock {
-    pub(super) block: RowBlock,
-    pub(super) first_row: u64,
-}
 
 /// What the thread reads.
 #[derive(Debug)]
@@ -30,10 +27,60 @@ pub(super) struct WantedRows {
     pub(super) runs: Vec<RowRun>,
 }
 
+/// The rows of a piece, which a thread of its own reads.
+#[derive(Debug)]
+pub(super) struct ParquetBlocks {
+    name: String,
+    footer: Arc<Footer>,
+    /// What is read, until the thread starts with the first block.
+    wanted: Option<WantedRows>,
+    blocks: Option<mpsc::Receiver<Result<FileBlock, ReadError>>>,
+    wait: Arc<ReaderWait>,
+}
+
+impl ParquetBlocks {
+    pub(super) fn new(wanted: WantedRows) -> Self {
+        let (name, footer) = (wanted.file.name(), Arc::clone(&wanted.footer));
+        let wait = StorageWaits::default().reader();
+        Self { name, footer, wanted: Some(wanted), blocks: None, wait }
+    }
+}
+
+#[async_trait]
+impl BlockSource for ParquetBlocks {
+    async fn next_block(&mut self) -> Result<Option<FileBlock>, ReadError> {
+        if let Some(wanted) = self.wanted.take() {
+            self.blocks = Some(start(wanted)?);
+        }
+        let Some(blocks) = &mut self.blocks else { return Ok(None) };
+        self.wait.begin();
+        let Some(received) = blocks.recv().await else { return Ok(None) };
+        let block = received?;
+        self.wait.over();
+        Ok(Some(block))
+    }
+
+    /// The row group and row of a row of the file.
+    fn place_of(&self, row: u64) -> String {
+        let groups = self.footer.groups.iter();
+        let group =
+            groups.filter(|group| group.rows_before <= row).max_by_key(|group| group.rows_before);
+        match group {
+            Some(group) => {
+                let (number, within) = (group.number, row - group.rows_before);
+                format!("{}: row group {number}, row {within}", self.name)
+            }
+            None => format!("{}: row {row}", self.name),
+        }
+    }
+
+    fn watch(&mut self, wait: &Arc<ReaderWait>) {
+        self.wait = Arc::clone(wait);
+    }
+}
+
 /// Starts the thread. It ends with the rows, or when the receiver is gone.
-pub(super) fn start(
-    wanted: WantedRows,
-) -> Result<mpsc::Receiver<Result<FileBlock, ReadError>>, ReadError> {
+fn start(wanted: WantedRows) -> Result<mpsc::Receiver<Result<FileBlock, ReadError>>, ReadError> {
     let (blocks, receiver) = mpsc::channel(BLOCKS_AHEAD);
     let name = wanted.file.name();
     let failed = |error: &io::Error| ReadError::Damaged {

@@ -1,7 +1,9 @@
 //! The columns of a job within a file.
 
+use heddle_columns::typed::{
+    ColumnShape, LeafNeed, NeededLeaf, TextKeys, TypedColumn, TypedColumns,
+};
 use heddle_columns::{CellNeed, FileColumn, check_kind, key, nearest_columns};
-use heddle_parquet::{ColumnShape, Footer, LeafNeed, NeededLeaf, ParquetColumn, TextKeys};
 use heddle_protocol::job_spec::columns::ColumnUsage;
 
 use crate::record_format::Labels;
@@ -9,8 +11,8 @@ use crate::table_format::TableFormat;
 
 /// The leaves of a file that are read, and what is made of them.
 #[derive(Debug)]
-pub(super) struct FileLayout {
-    pub(super) needed: Vec<NeededLeaf>,
+pub(crate) struct FileLayout {
+    pub(crate) needed: Vec<NeededLeaf>,
     /// The place of the label among the needed leaves.
     pub(super) label: Option<usize>,
     pub(super) weight: Option<usize>,
@@ -50,25 +52,25 @@ pub(super) enum CellLeaves {
 impl FileLayout {
     /// # Errors
     /// The file lacks a column, or its type does not fit.
-    pub(super) fn find(
+    pub(crate) fn find(
         table: &TableFormat,
-        footer: &Footer,
+        file: &TypedColumns,
         labels: Labels,
     ) -> Result<Self, String> {
         let mut layout = Self { needed: Vec::new(), label: None, weight: None, cells: Vec::new() };
         let schema = &table.schema;
-        if let Some(label) = labels.column(schema, |name| footer.column(name).is_some()) {
-            layout.label = Some(layout.number(footer, label)?);
+        if let Some(label) = labels.column(schema, |name| file.find(name).is_some()) {
+            layout.label = Some(layout.number(file, label)?);
         }
         if let Some(weight) = labels.weight_column(schema) {
-            layout.weight = Some(layout.number(footer, weight)?);
+            layout.weight = Some(layout.number(file, weight)?);
         }
         for (place, column) in schema.columns.iter().enumerate() {
             let need = table.encoder.need(place);
             if need == CellNeed::Skipped {
                 continue;
             }
-            let found = expect(footer, &column.name)?;
+            let found = expect(file, &column.name)?;
             let own = FileColumn { name: found.name.clone(), kind: found.kind };
             check_kind(&own, &column.usage).map_err(|error| error.to_string())?;
             let null = schema.null.iter().map(|text| text.as_bytes().to_vec()).collect();
@@ -88,7 +90,7 @@ impl FileLayout {
                         ColumnUsage::Vector { values } => values.as_deref(),
                         _ => None,
                     };
-                    layout.vector(footer, found, shape, values)?
+                    layout.vector(file, found, shape, values)?
                 }
                 _ => return Err(format!("the column {:?} is not read", column.name)),
             };
@@ -100,8 +102,8 @@ impl FileLayout {
     /// The leaves of a vector.
     fn vector(
         &mut self,
-        footer: &Footer,
-        column: &ParquetColumn,
+        file: &TypedColumns,
+        column: &TypedColumn,
         shape: ColumnShape,
         values: Option<&str>,
     ) -> Result<CellLeaves, String> {
@@ -111,12 +113,12 @@ impl FileLayout {
                 indices: self.add(indices, LeafNeed::Index),
                 values: self.add(values, LeafNeed::Number),
             }),
-            ColumnShape::List(leaf) if footer.is_whole_number(leaf) => {
+            ColumnShape::List(leaf) if file.is_whole_number(leaf) => {
                 let indices = self.add(leaf, LeafNeed::Index);
                 let values = values.map(|name| {
-                    let found = expect(footer, name)?;
+                    let found = expect(file, name)?;
                     match found.shape {
-                        ColumnShape::List(leaf) if footer.is_number(leaf) => {
+                        ColumnShape::List(leaf) if file.is_number(leaf) => {
                             Ok(self.add(leaf, LeafNeed::Number))
                         }
                         _ => Err(format!("the column {name:?} is not a list of numbers")),
@@ -132,10 +134,10 @@ impl FileLayout {
     }
 
     /// A column of numbers.
-    fn number(&mut self, footer: &Footer, name: &str) -> Result<usize, String> {
-        let column = expect(footer, name)?;
+    fn number(&mut self, file: &TypedColumns, name: &str) -> Result<usize, String> {
+        let column = expect(file, name)?;
         match column.shape {
-            ColumnShape::Value(leaf) if footer.is_number(leaf) => {
+            ColumnShape::Value(leaf) if file.is_number(leaf) => {
                 Ok(self.add(leaf, LeafNeed::Number))
             }
             _ => Err(format!("the column {name:?} is not a number")),
@@ -148,9 +150,9 @@ impl FileLayout {
     }
 }
 
-fn expect<'f>(footer: &'f Footer, name: &str) -> Result<&'f ParquetColumn, String> {
-    footer.column(name).ok_or_else(|| {
-        let nearest = nearest_columns(name, footer.columns.iter().map(|it| it.name.as_str()));
+fn expect<'f>(file: &'f TypedColumns, name: &str) -> Result<&'f TypedColumn, String> {
+    file.find(name).ok_or_else(|| {
+        let nearest = nearest_columns(name, file.columns.iter().map(|column| column.name.as_str()));
         format!("the file has no column {name:?}; {nearest}")
     })
 }

@@ -1,41 +1,34 @@
-//! Rows of a Parquet file as records.
+//! Rows of a file with types as records.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use heddle_columns::typed::{LeafBlock, RowBlock};
 use heddle_columns::{Cell, CellError, Encoder};
-use heddle_parquet::{Footer, LeafBlock, RowBlock, RowRun};
-use tokio::sync::mpsc;
 
-use super::blocks::{self, FileBlock, WantedRows};
+use super::block_source::{BlockSource, FileBlock};
 use super::layout::{CellLeaves, ColumnCells, FileLayout};
-use super::stored::StoredFile;
 use crate::batch::{Batch, FeaturesOfRow, Negatives};
 use crate::error::ReadError;
 use crate::formats::label;
 use crate::record_format::RecordFormat;
 use crate::source::{BatchLimit, Filled, RecordSource};
-use crate::storage_wait::{ReaderWait, StorageWaits};
+use crate::storage_wait::ReaderWait;
 
 /// The kind of a dense vector of Spark.
 const SPARK_DENSE: f64 = 1.0;
 
 /// The rows of a piece.
 #[derive(Debug)]
-pub(super) struct ParquetRows {
+pub(crate) struct TypedRows {
     format: RecordFormat,
     encoder: Encoder,
-    name: String,
     label: Option<usize>,
     weight: Option<usize>,
     cells: Vec<ColumnCells>,
-    footer: Arc<Footer>,
-    /// What is read, until the thread starts with the first batch.
-    wanted: Option<WantedRows>,
-    blocks: Option<mpsc::Receiver<Result<FileBlock, ReadError>>>,
-    wait: Arc<ReaderWait>,
+    blocks: Box<dyn BlockSource>,
     block: Option<PresentBlock>,
-    /// The numbers of the batch's rows in the file.
+    /// The numbers of the batch's rows.
     rows_of_batch: Vec<u64>,
     negatives: Negatives,
     /// The last malformed row, as it is quarantined.
@@ -51,28 +44,22 @@ struct PresentBlock {
     left: usize,
 }
 
-impl ParquetRows {
-    pub(super) fn new(
+impl TypedRows {
+    /// `blocks`: of the leaves that `layout` needs.
+    pub(crate) fn new(
         format: RecordFormat,
-        file: Arc<StoredFile>,
-        footer: Arc<Footer>,
         layout: FileLayout,
-        runs: Vec<RowRun>,
+        blocks: Box<dyn BlockSource>,
     ) -> Self {
-        let FileLayout { needed, label, weight, cells } = layout;
-        let (name, encoder) = (file.name(), format.table().encoder.clone());
-        let wanted = WantedRows { file, footer: Arc::clone(&footer), needed, runs };
+        let FileLayout { label, weight, cells, .. } = layout;
+        let encoder = format.table().encoder.clone();
         Self {
             format,
             encoder,
-            name,
             label,
             weight,
             cells,
-            footer,
-            wanted: Some(wanted),
-            blocks: None,
-            wait: StorageWaits::default().reader(),
+            blocks,
             block: None,
             rows_of_batch: Vec::new(),
             negatives: Negatives::default(),
@@ -83,14 +70,9 @@ impl ParquetRows {
 
     /// Receives the next block; `false` at the end.
     async fn receive(&mut self) -> Result<bool, ReadError> {
-        if let Some(wanted) = self.wanted.take() {
-            self.blocks = Some(blocks::start(wanted)?);
-        }
-        let Some(blocks) = &mut self.blocks else { return Ok(false) };
-        self.wait.begin();
-        let Some(received) = blocks.recv().await else { return Ok(false) };
-        let FileBlock { block, first_row } = received?;
-        self.wait.over();
+        let Some(FileBlock { block, first_row }) = self.blocks.next_block().await? else {
+            return Ok(false);
+        };
         let left = block.rows;
         self.block = Some(PresentBlock { block, next_row: first_row, left });
         Ok(true)
@@ -118,20 +100,6 @@ impl ParquetRows {
         self.encoder.end_record(&mut sink);
         label::end_row(self.format.labels, label, weight, batch);
         Ok(())
-    }
-
-    /// The row group and row of a row of the file, for messages.
-    fn shown(&self, row: u64) -> String {
-        let groups = self.footer.groups.iter();
-        let group =
-            groups.filter(|group| group.rows_before <= row).max_by_key(|group| group.rows_before);
-        match group {
-            Some(group) => {
-                let (number, within) = (group.number, row - group.rows_before);
-                format!("{}: row group {number}, row {within}", self.name)
-            }
-            None => format!("{}: row {row}", self.name),
-        }
     }
 }
 
@@ -203,7 +171,7 @@ fn pairs(
 }
 
 #[async_trait]
-impl RecordSource for ParquetRows {
+impl RecordSource for TypedRows {
     async fn fill(&mut self, batch: &mut Batch, most: BatchLimit) -> Result<Filled, ReadError> {
         if batch.is_empty() {
             self.rows_of_batch.clear();
@@ -232,7 +200,7 @@ impl RecordSource for ParquetRows {
                 if !new.is_empty() {
                     self.negatives = self.negatives.with(new);
                     self.block = (present.left > 0).then_some(present);
-                    let place = self.shown(self.last_row);
+                    let place = self.blocks.place_of(self.last_row);
                     return Ok(Filled::FirstOf { label: new.word(), place });
                 }
             }
@@ -242,7 +210,7 @@ impl RecordSource for ParquetRows {
     }
 
     async fn place(&mut self) -> Result<String, ReadError> {
-        Ok(self.shown(self.last_row))
+        Ok(self.blocks.place_of(self.last_row))
     }
 
     fn rejected(&self) -> &[u8] {
@@ -250,27 +218,32 @@ impl RecordSource for ParquetRows {
     }
 
     fn place_of(&self, row: usize) -> String {
-        self.shown(self.rows_of_batch.get(row).copied().unwrap_or(self.last_row))
+        self.blocks.place_of(self.rows_of_batch.get(row).copied().unwrap_or(self.last_row))
     }
 
     fn watch(&mut self, wait: &Arc<ReaderWait>) {
-        self.wait = Arc::clone(wait);
+        self.blocks.watch(wait);
     }
 }
 
 /// Stands for a stream, which is refused.
 #[derive(Debug)]
-pub(super) struct NoStream(pub(super) String);
+pub(crate) struct NoStream {
+    /// What stands for it in messages.
+    pub(crate) name: String,
+    /// The name of the format.
+    pub(crate) format: &'static str,
+}
 
 #[async_trait]
 impl RecordSource for NoStream {
     async fn fill(&mut self, _batch: &mut Batch, _most: BatchLimit) -> Result<Filled, ReadError> {
-        let what = "Parquet is read from its end, so that a file is needed".to_owned();
-        Err(ReadError::Damaged { file: self.0.clone(), what })
+        let what = format!("{} is read at several places of a file, not as a stream", self.format);
+        Err(ReadError::Damaged { file: self.name.clone(), what })
     }
 
     async fn place(&mut self) -> Result<String, ReadError> {
-        Ok(self.0.clone())
+        Ok(self.name.clone())
     }
 
     fn rejected(&self) -> &[u8] {
@@ -278,7 +251,7 @@ impl RecordSource for NoStream {
     }
 
     fn place_of(&self, _row: usize) -> String {
-        self.0.clone()
+        self.name.clone()
     }
 
     fn watch(&mut self, _wait: &Arc<ReaderWait>) {}

@@ -23,7 +23,7 @@ pub enum LeafValues {
 }
 
 /// Stands for a text that means that the value is missing. (A text with this key would be missing too.)
-pub(crate) const NULL_KEY: u64 = 0;
+pub const NULL_KEY: u64 = 0;
 
 /// The values of a leaf for the rows of a block, and a row among them.
 #[derive(Debug)]
@@ -40,7 +40,9 @@ pub struct LeafBlock {
 }
 
 impl LeafBlock {
-    pub(crate) fn new(
+    /// Before the first row. Lists have a definition and a repetition for each item, and a pair if they are empty.
+    #[must_use]
+    pub fn new(
         values: LeafValues,
         definitions: Vec<i16>,
         level_max: i16,

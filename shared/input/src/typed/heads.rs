@@ -1,0 +1,34 @@
+//! What was read of the heads of files.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use heddle_protocol::manifest::InputFile;
+
+/// The heads of files that were read last: the tasks of a file need the same.
+#[derive(Debug)]
+pub(crate) struct FileHeads<T>(Mutex<VecDeque<(InputFile, Arc<T>)>>);
+
+/// Heads that are kept.
+const HEADS_MAX: usize = 16;
+
+impl<T> Default for FileHeads<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> FileHeads<T> {
+    pub(crate) fn get(&self, file: &InputFile) -> Option<Arc<T>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|(other, _)| other == file).map(|(_, head)| Arc::clone(head))
+    }
+
+    pub(crate) fn put(&self, file: &InputFile, head: T) -> Arc<T> {
+        let head = Arc::new(head);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.truncate(HEADS_MAX - 1);
+        known.push_front((file.clone(), Arc::clone(&head)));
+        head
+    }
+}

@@ -1,0 +1,16 @@
+//! Files whose values have types as sources of records: [`layout`] finds the columns of the job in a file, a [`BlockSource`] of
+//! each format reads the values of some rows, and they become records in [`rows`].
+
+mod block_source;
+mod format;
+mod heads;
+mod layout;
+mod rows;
+mod stored;
+
+pub(crate) use block_source::{BlockSource, FileBlock};
+pub use format::{TypedFormat, TypedHead};
+pub(crate) use heads::FileHeads;
+pub(crate) use layout::FileLayout;
+pub(crate) use rows::{NoStream, TypedRows};
+pub(crate) use stored::StoredFile;
