@@ -66,7 +66,7 @@ ignored_tests() {
 
 # A million damaged files for each decoder of input.
 damaged_files() {
-    PROPTEST_CASES=1000000 cargo test --profile nightly --locked -p heddle-parquet -p heddle-input --lib damaged -- --nocapture
+    PROPTEST_CASES=1000000 cargo test --profile nightly --locked -p heddle-avro -p heddle-parquet -p heddle-input --lib damaged -- --nocapture
 }
 
 # With the program that clusters get: linked against glibc 2.17, without fail points.

@@ -59,7 +59,7 @@ if [ "$all" = yes ]; then
 fi
 unless_passed "the release binary runs on old systems" scripts/test-release.sh \
     "${manifests[@]}" launcher scripts/test-release.sh scripts/release.sh scripts/launcher.sh
-unless_passed "fuzz targets" fuzz_targets fuzz Cargo.lock shared/{channel,columns,hadoop,input,parquet,protocol,storage}/src
+unless_passed "fuzz targets" fuzz_targets fuzz Cargo.lock shared/{avro,channel,columns,hadoop,input,parquet,protocol,storage}/src
 unless_passed "benchmarks, a quick round" benchmarks '*/benches/*' bench
 # The last one, since it may note what it cannot check.
 unless_passed "dependencies" dependencies "${manifests[@]}" deny.toml scripts/check-dependencies.sh

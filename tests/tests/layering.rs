@@ -33,8 +33,15 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-columns", &["heddle-protocol"]),
         (
             "heddle-input",
-            &["heddle-columns", "heddle-parquet", "heddle-protocol", "heddle-storage"],
+            &[
+                "heddle-avro",
+                "heddle-columns",
+                "heddle-parquet",
+                "heddle-protocol",
+                "heddle-storage",
+            ],
         ),
+        ("heddle-avro", &["heddle-columns"]),
         ("heddle-parquet", &["heddle-columns"]),
         ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-self-faults", &["heddle-protocol"]),
@@ -171,6 +178,7 @@ fn the_pure_crates_have_no_runtime_below_them() {
     let metadata = metadata();
     for name in [
         "heddle-am-core",
+        "heddle-avro",
         "heddle-backoff",
         "heddle-columns",
         "heddle-md5-lanes",

@@ -17,6 +17,7 @@
 //! assert_eq!(plan.train.len(), 3);
 //! ```
 
+mod avro;
 mod batch;
 mod batch_size;
 mod columns;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use heddle_avro::AvroHeader;
 use heddle_columns::Encoder;
 use heddle_parquet::Footer;
 use heddle_protocol::job_spec::columns::Schema;
@@ -20,6 +21,8 @@ pub struct TableFormat {
     pub(crate) fields: Mutex<BTreeMap<String, Arc<FileFields>>>,
     /// Parquet: the ends of files that were read last.
     pub(crate) footers: FileHeads<Footer>,
+    /// Avro: the beginnings.
+    pub(crate) headers: FileHeads<AvroHeader>,
 }
 
 /// The places of a job's columns among the fields of a file.
@@ -43,6 +46,7 @@ impl TableFormat {
             delimiter,
             fields: Mutex::default(),
             footers: FileHeads::default(),
+            headers: FileHeads::default(),
         }
     }
 }

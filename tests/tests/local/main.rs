@@ -2,6 +2,7 @@
 //! beforehand.
 
 mod algorithms;
+mod avro_tables;
 mod bad_input;
 mod best_pass;
 mod chaos;

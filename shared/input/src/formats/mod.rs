@@ -13,6 +13,7 @@ use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_storage::Reader;
 
+use crate::avro::Avro;
 use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
@@ -31,6 +32,7 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
         DataFormat::Dummy => &LinesOf(words::<false>),
         DataFormat::Csv | DataFormat::Tsv => &LinesOf(table_text::table_lines),
         DataFormat::Parquet => &Parquet,
+        DataFormat::Avro => &Avro,
     }
 }
 
@@ -39,6 +41,7 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
 pub fn typed_format(format: DataFormat) -> Option<&'static dyn TypedFormat> {
     match format {
         DataFormat::Parquet => Some(&Parquet),
+        DataFormat::Avro => Some(&Avro),
         DataFormat::Libsvm | DataFormat::Dummy | DataFormat::Csv | DataFormat::Tsv => None,
     }
 }

@@ -40,7 +40,8 @@ const MAGIC: [(&[u8], &str); 11] = [
 ];
 
 /// Files that are not text and are read.
-const FORMATS: [(&str, DataFormat); 1] = [("a Parquet file", DataFormat::Parquet)];
+const FORMATS: [(&str, DataFormat); 2] =
+    [("a Parquet file", DataFormat::Parquet), ("an Avro file", DataFormat::Avro)];
 
 /// The format of a file by its first bytes, if it cannot be read.
 fn kind_of(start: &[u8]) -> Option<&'static str> {

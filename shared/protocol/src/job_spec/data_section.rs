@@ -22,7 +22,7 @@ section! {
         #[doc = data_format_doc!()]
         key format: DataFormat = "data.format",
             Value("\"libsvm\""), Never,
-            read(take.choice(key, DATA_FORMATS, &["avro", "tfrecord"]));
+            read(take.choice(key, DATA_FORMATS, &["tfrecord"]));
         /// The lowest feature index in the files: 0, 1 or "auto" (1 in libsvm, else 0).
         #[note = "0 or 1: `auto` of the job file is resolved."]
         key index_base: u32 = "data.index-base",

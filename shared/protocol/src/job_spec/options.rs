@@ -33,6 +33,8 @@ pub enum DataFormat {
     Tsv,
     /// Parquet files, whose columns have types.
     Parquet,
+    /// Avro object container files, whose records have types.
+    Avro,
 }
 
 /// The words of `data.format`.
@@ -42,13 +44,14 @@ pub(super) const DATA_FORMATS: &[(&str, DataFormat)] = &[
     ("csv", DataFormat::Csv),
     ("tsv", DataFormat::Tsv),
     ("parquet", DataFormat::Parquet),
+    ("avro", DataFormat::Avro),
 ];
 
 /// Their text in the list of keys.
 macro_rules! data_format_doc {
     () => {
         "\"libsvm\" (label index:value …), \"dummy\" (label index index …, every value being 1), or a \
-         table with columns, \"csv\", \"tsv\" or \"parquet\", whose columns data.label and [[data.columns]] name."
+         table with columns, \"csv\", \"tsv\", \"parquet\" or \"avro\", whose columns data.label and [[data.columns]] name."
     };
 }
 pub(super) use data_format_doc;
@@ -75,13 +78,13 @@ impl DataFormat {
     /// Whether records are rows of a table with columns.
     #[must_use]
     pub fn has_columns(self) -> bool {
-        matches!(self, Self::Csv | Self::Tsv | Self::Parquet)
+        matches!(self, Self::Csv | Self::Tsv | Self::Parquet | Self::Avro)
     }
 
     /// Whether files are text.
     #[must_use]
     pub fn is_text(self) -> bool {
-        self != Self::Parquet
+        !matches!(self, Self::Parquet | Self::Avro)
     }
 
     /// The character between fields, where the job file does not state it.

@@ -1,0 +1,116 @@
+//! Avro files as input, which another implementation has written: the same rows as text give the same values.
+
+use std::path::Path;
+
+use apache_avro::types::Value;
+use apache_avro::{Codec, DeflateSettings, Schema, Writer};
+use heddle_tests::local::heddle;
+
+use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table, values};
+
+/// Writes the rows, in blocks of `block_rows`.
+fn write(path: &Path, count: u32, block_rows: usize, codec: Codec) {
+    let field = |name: &str, kind: &str| format!("{{\"name\": \"{name}\", \"type\": {kind}}}");
+    let kinds = ["\"string\"", "\"long\"", "\"string\"", "\"int\"", "[\"null\", \"double\"]"];
+    let fields: Vec<_> = NAMES.iter().zip(kinds).map(|(name, kind)| field(name, kind)).collect();
+    let fields = fields.join(", ");
+    let schema = format!("{{\"type\": \"record\", \"name\": \"row\", \"fields\": [{fields}]}}");
+    let schema = Schema::parse_str(&schema).expect("a schema");
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = Writer::with_codec(&schema, file, codec);
+    for (n, row) in rows(count).enumerate() {
+        let age = match row[4].parse() {
+            Ok(age) => Value::Union(1, Box::new(Value::Double(age))),
+            Err(_) => Value::Union(0, Box::new(Value::Null)),
+        };
+        let [id, price, site, clicked, _] = row;
+        let record = vec![
+            Value::String(id),
+            Value::Long(price.parse().expect("a number")),
+            Value::String(site),
+            Value::Int(clicked.parse().expect("a number")),
+            age,
+        ];
+        let names = NAMES.map(str::to_owned).into_iter();
+        writer.append(Value::Record(names.zip(record).collect())).expect("written");
+        if (n + 1) % block_rows == 0 {
+            writer.flush().expect("written");
+        }
+    }
+    writer.into_inner().expect("written");
+}
+
+#[test]
+fn avro_gives_the_values_of_the_same_rows_as_text() {
+    // The number of records is estimated in other ways.
+    let sets = ["model.l2=0.001"];
+    let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
+    let ended = run(text.path(), &sets);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let expected = (values(text.path()), scores(text.path(), "data.csv"));
+    for codec in [Codec::Null, Codec::Deflate(DeflateSettings::default()), Codec::Snappy] {
+        let dir = folder("data.avro", "", "format = \"avro\"");
+        write(&dir.path().join("data.avro"), 400, 150, codec);
+        let ended = run(dir.path(), &sets);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let found = (values(dir.path()), scores(dir.path(), "data.avro"));
+        assert!(found == expected, "{codec:?}: another model or other scores");
+        let sample = heddle(dir.path(), &["data", "sample", "data.avro", "--rows", "1"]);
+        let sample = sample.expect("heddle starts");
+        assert_eq!(sample.code, Some(0), "{}", sample.stderr);
+        for text in ["avro, 5 columns, 150 records", "id = [\"id\"]", "site=s 0 ("] {
+            assert!(sample.stdout.contains(text), "{text:?} in {}", sample.stdout);
+        }
+    }
+}
+
+#[test]
+fn cut_anywhere_each_record_is_read_once() {
+    let dir = folder("data.avro", "", "format = \"avro\"");
+    write(&dir.path().join("data.avro"), 5_000, 70, Codec::Snappy);
+    for size in ["700B", "1KiB", "20KiB"] {
+        let size = format!("data.task-size={size}");
+        let ended = run(dir.path(), &[&size, "data.passes=1"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.contains("rows         5,000 in"), "{}", ended.stdout);
+        std::fs::remove_dir_all(dir.path().join("model")).expect("a model");
+        std::fs::remove_dir_all(dir.path().join("ckpt")).expect("checkpoints");
+    }
+}
+
+#[test]
+fn damaged_and_unfit_avro_files_are_named() {
+    let cases: [(&str, &[&str], &[&str]); 6] = [
+        ("cut", &[], &["data.avro: block at byte ", "the file ends within it"]),
+        ("header", &[], &["data.avro: this is not an Avro file"]),
+        ("data", &[], &["data.avro: block at byte ", "its checksum is wrong"]),
+        ("marker", &[], &["it does not end with the sync marker of the file"]),
+        ("", &["data.label=click"], &["data.label names the column \"click\"", "\"clicked\""]),
+        (
+            "",
+            &["data.columns=[{ names = [\"*\"], as = \"category\" }]"],
+            &["the column \"age\" is a number with a fraction, which cannot be read as a category"],
+        ),
+    ];
+    for (damage, sets, words) in cases {
+        let dir = folder("data.avro", "", "format = \"avro\"");
+        let path = dir.path().join("data.avro");
+        write(&path, 400, 150, Codec::Snappy);
+        let mut bytes = std::fs::read(&path).expect("it is there");
+        let end = bytes.len();
+        match damage {
+            "cut" => bytes.truncate(end - 9),
+            "header" => bytes[..4].fill(b'x'),
+            "data" => bytes[end - 18] ^= 1,
+            "marker" => bytes[end - 1] ^= 1,
+            _ => {}
+        }
+        std::fs::write(&path, bytes).expect("written");
+        let ended = run(dir.path(), sets);
+        assert_eq!(ended.code, Some(7), "{damage} {sets:?}: {ended:?}");
+        for word in words {
+            assert!(ended.stderr.contains(word), "{word:?} is not printed: {}", ended.stderr);
+        }
+        assert!(!dir.path().join("model").exists(), "something was published");
+    }
+}
