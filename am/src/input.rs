@@ -117,6 +117,8 @@ async fn heads_of(
     if files.len() > FILES_ASKED_MAX {
         return Ok(heads);
     }
+    // Some writers leave empty files where they had a part without records.
+    let files: Vec<_> = files.iter().filter(|file| file.bytes > 0).cloned().collect();
     for some in files.chunks(FILES_ASKED_AT_ONCE) {
         let calls: Vec<_> = some
             .iter()
@@ -135,7 +137,8 @@ async fn heads_of(
 
 /// The number of records, if it is known of each file.
 fn records_of(heads: &BTreeMap<String, TypedHead>, files: &[InputFile]) -> Option<u64> {
-    files.iter().map(|file| heads.get(&file.url).map(|head| head.rows)).sum()
+    let files = files.iter().filter(|file| file.bytes > 0);
+    files.map(|file| heads.get(&file.url).map(|head| head.rows)).sum()
 }
 
 /// Reads the beginning of the first training file that begins with more than comments.

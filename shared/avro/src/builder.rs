@@ -37,7 +37,9 @@ impl LeafBuilder {
                     Scalar::Number(number) => Some(number),
                     Scalar::Missing | Scalar::Text(_) => None,
                 };
-                self.numbers.extend(number);
+                if let Some(number) = number {
+                    self.numbers.push(number);
+                }
                 number.is_some()
             }
             need => {
@@ -45,7 +47,9 @@ impl LeafBuilder {
                     LeafNeed::Key(keys) => key_of(keys, value),
                     _ => index_of(value),
                 };
-                self.keys.extend(key);
+                if let Some(key) = key {
+                    self.keys.push(key);
+                }
                 key.is_some()
             }
         };
@@ -53,11 +57,6 @@ impl LeafBuilder {
         if self.is_list {
             self.repetitions.push(i16::from(!is_first));
         }
-    }
-
-    /// Number of values, with those that are missing.
-    pub(crate) fn len(&self) -> usize {
-        self.definitions.len()
     }
 
     /// Takes what was gathered.

@@ -13,8 +13,8 @@ use crate::wire::Wire;
 
 /// Rows that are decoded at once at the most.
 const ROWS_MAX: usize = 1_024;
-/// Values of a leaf that are decoded at once; the last row may exceed it.
-const VALUES_MAX: usize = 64 << 10;
+/// Bytes that are decoded at once, where each value takes one at least; the last row may exceed it.
+const BYTES_MAX: usize = 256 << 10;
 /// Items of a list at the most.
 const ITEMS_MAX: usize = 8 << 20;
 
@@ -77,14 +77,13 @@ impl BlockDecoder {
             return Ok(None);
         }
         let mut wire = Wire(&self.records[self.at..]);
-        let (mut rows, mut values) = (0, 0);
-        while self.left > 0 && rows < ROWS_MAX && values < VALUES_MAX {
+        let (mut rows, all) = (0, wire.0.len());
+        while self.left > 0 && rows < ROWS_MAX && all - wire.0.len() < BYTES_MAX {
             for field in &self.fields {
                 let read = field.read(&self.header.schema, &mut wire, &mut self.leaves);
                 read.map_err(|error| AvroError(format!("record {}: {error}", self.decoded)))?;
             }
             (rows, self.left, self.decoded) = (rows + 1, self.left - 1, self.decoded + 1);
-            values = self.leaves.iter().map(LeafBuilder::len).max().unwrap_or(0);
         }
         self.at = self.records.len() - wire.0.len();
         if self.left == 0 && !wire.0.is_empty() {

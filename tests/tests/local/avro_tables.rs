@@ -68,9 +68,10 @@ fn avro_gives_the_values_of_the_same_rows_as_text() {
 fn cut_anywhere_each_record_is_read_once() {
     let dir = folder("data.avro", "", "format = \"avro\"");
     write(&dir.path().join("data.avro"), 5_000, 70, Codec::Snappy);
+    std::fs::write(dir.path().join("empty.avro"), b"").expect("an empty file");
     for size in ["700B", "1KiB", "20KiB"] {
         let size = format!("data.task-size={size}");
-        let ended = run(dir.path(), &[&size, "data.passes=1"]);
+        let ended = run(dir.path(), &[&size, "data.passes=1", "data.train=*.avro"]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("rows         5,000 in"), "{}", ended.stdout);
         std::fs::remove_dir_all(dir.path().join("model")).expect("a model");

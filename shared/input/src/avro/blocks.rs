@@ -1,4 +1,4 @@
-//! The blocks of a piece.
+//! The rows of a piece, block by block.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,40 +7,46 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use heddle_avro::{AvroError, AvroHeader, BlockDecoder, BlockHead, MARKER_BYTES};
 use heddle_columns::typed::NeededLeaf;
+use tokio::runtime::Handle;
 
 use crate::error::ReadError;
-use crate::storage_wait::{ReaderWait, StorageWaits};
-use crate::typed::{BlockSource, FileBlock, StoredFile};
+use crate::storage_wait::ReaderWait;
+use crate::typed::{BlockProducer, BlockSource, BlocksAhead, FileBlock, StoredFile};
 
 /// Bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
 
-/// The blocks whose markers begin in a piece.
+/// The rows of a piece.
 #[derive(Debug)]
 pub(super) struct AvroBlocks {
-    bytes: BytesAhead,
-    header: Arc<AvroHeader>,
-    decoder: BlockDecoder,
-    piece: Range<u64>,
-    /// The offset of the next block, once the first marker is found.
-    next: Option<u64>,
-    next_row: u64,
-    /// The blocks that were begun, in their order.
+    name: String,
+    blocks: BlocksAhead,
+    /// The blocks of which rows came, in their order.
     begun: Vec<BegunBlock>,
 }
 
-/// A block of which rows were read.
+/// A block of which rows came.
 #[derive(Clone, Copy, Debug)]
 struct BegunBlock {
     offset: u64,
     first_row: u64,
 }
 
+/// Reads the blocks whose markers begin in a piece.
+#[derive(Debug)]
+struct PieceReader {
+    bytes: BytesAhead,
+    header: Arc<AvroHeader>,
+    decoder: BlockDecoder,
+    piece: Range<u64>,
+    /// The offset of the next block, once the first marker is found.
+    next: Option<u64>,
+}
+
 /// A file's bytes, with those that were read ahead.
 #[derive(Debug)]
 struct BytesAhead {
     file: StoredFile,
-    wait: Arc<ReaderWait>,
     start: u64,
     bytes: Bytes,
 }
@@ -62,9 +68,7 @@ impl BytesAhead {
         }
         let from = offset + held.len() as u64;
         let wanted = least.max(READ_BYTES).min(end - offset) - held.len() as u64;
-        self.wait.begin();
         let more = self.file.read(from, wanted as usize).await?;
-        self.wait.over();
         self.start = offset;
         self.bytes = if held.is_empty() { more } else { [held, more].concat().into() };
         Ok(self.bytes.clone())
@@ -78,13 +82,14 @@ impl AvroBlocks {
         needed: &[NeededLeaf],
         piece: Range<u64>,
     ) -> Self {
-        let decoder = BlockDecoder::new(Arc::clone(&header), needed);
-        let wait = StorageWaits::default().reader();
-        let bytes = BytesAhead { file, wait, start: 0, bytes: Bytes::new() };
-        let (next_row, begun) = (0, Vec::new());
-        Self { bytes, header, decoder, piece, next: None, next_row, begun }
+        let (name, decoder) = (file.name(), BlockDecoder::new(Arc::clone(&header), needed));
+        let bytes = BytesAhead { file, start: 0, bytes: Bytes::new() };
+        let blocks = BlocksAhead::new(PieceReader { bytes, header, decoder, piece, next: None });
+        Self { name, blocks, begun: Vec::new() }
     }
+}
 
+impl PieceReader {
     /// The offset of the first block of the piece: after a marker that begins in it.
     async fn find(&mut self) -> Result<Option<u64>, ReadError> {
         let mut from = self.piece.start;
@@ -102,8 +107,8 @@ impl AvroBlocks {
         Ok(None)
     }
 
-    /// Begins the next block; `false` after the last one.
-    async fn begin_block(&mut self) -> Result<bool, ReadError> {
+    /// Begins the next block of the piece. Returns its offset.
+    async fn begin_block(&mut self) -> Result<Option<u64>, ReadError> {
         let found = match self.next {
             Some(next) => Some(next),
             None => self.find().await?,
@@ -113,63 +118,82 @@ impl AvroBlocks {
         self.next = Some(offset);
         let marker = offset.saturating_sub(MARKER_BYTES as u64);
         if marker >= self.piece.end || offset >= self.bytes.file.bytes() {
-            return Ok(false);
+            return Ok(None);
         }
         let start = self.bytes.from(offset, BlockHead::BYTES_MAX).await?;
-        let head = BlockHead::parse(&start).map_err(|error| self.damaged(offset, error))?;
+        let head = BlockHead::parse(&start).map_err(|error| self.damaged(offset, &error))?;
         let len = head.head_bytes + head.bytes as usize + MARKER_BYTES;
         let bytes = self.bytes.from(offset, len).await?;
         let Some((block, marker)) =
             bytes.get(head.head_bytes..len).and_then(|block| block.split_last_chunk())
         else {
-            return Err(self.damaged(offset, AvroError("the file ends within it".to_owned())));
+            return Err(self.damaged(offset, &AvroError("the file ends within it".to_owned())));
         };
         if *marker != self.header.marker {
             let what = "it does not end with the sync marker of the file, which is damaged there";
-            return Err(self.damaged(offset, AvroError(what.to_owned())));
+            return Err(self.damaged(offset, &AvroError(what.to_owned())));
         }
         let begun = self.decoder.begin(head, block);
-        begun.map_err(|error| self.damaged(offset, error))?;
-        self.begun.push(BegunBlock { offset, first_row: self.next_row });
+        begun.map_err(|error| self.damaged(offset, &error))?;
         self.next = Some(offset + len as u64);
-        Ok(true)
+        Ok(Some(offset))
     }
 
-    fn damaged(&self, offset: u64, error: AvroError) -> ReadError {
-        in_block(&self.bytes.file, offset, &error)
+    fn damaged(&self, offset: u64, error: &AvroError) -> ReadError {
+        in_block(&self.bytes.file, offset, error)
+    }
+}
+
+impl BlockProducer for PieceReader {
+    fn name(&self) -> String {
+        self.bytes.file.name()
+    }
+
+    fn read(
+        mut self: Box<Self>,
+        runtime: Handle,
+        send: &mut dyn FnMut(FileBlock) -> bool,
+    ) -> Result<(), ReadError> {
+        let mut first_row = 0;
+        while let Some(offset) = runtime.block_on(self.begin_block())? {
+            while let Some(block) =
+                self.decoder.next_rows().map_err(|error| self.damaged(offset, &error))?
+            {
+                let rows = block.rows as u64;
+                if !send(FileBlock { block, first_row, offset }) {
+                    return Ok(());
+                }
+                first_row += rows;
+            }
+        }
+        Ok(())
     }
 }
 
 #[async_trait]
 impl BlockSource for AvroBlocks {
     async fn next_block(&mut self) -> Result<Option<FileBlock>, ReadError> {
-        loop {
-            let offset = self.begun.last().map_or(0, |begun| begun.offset);
-            let rows = self.decoder.next_rows();
-            if let Some(block) = rows.map_err(|error| self.damaged(offset, error))? {
-                let first_row = self.next_row;
-                self.next_row += block.rows as u64;
-                return Ok(Some(FileBlock { block, first_row }));
-            }
-            if !self.begin_block().await? {
-                return Ok(None);
-            }
+        let found = self.blocks.next().await?;
+        if let Some(FileBlock { first_row, offset, .. }) = found
+            && self.begun.last().is_none_or(|begun| begun.offset != offset)
+        {
+            self.begun.push(BegunBlock { offset, first_row });
         }
+        Ok(found)
     }
 
     /// The block and record of a row of the piece.
     fn place_of(&self, row: u64) -> String {
-        let file = self.bytes.file.name();
         let block = self.begun.partition_point(|begun| begun.first_row <= row);
         match block.checked_sub(1).and_then(|block| self.begun.get(block)) {
             Some(BegunBlock { offset, first_row }) => {
-                format!("{file}: block at byte {offset}, record {}", row - first_row)
+                format!("{}: block at byte {offset}, record {}", self.name, row - first_row)
             }
-            None => format!("{file}: record {row}"),
+            None => format!("{}: record {row}", self.name),
         }
     }
 
     fn watch(&mut self, wait: &Arc<ReaderWait>) {
-        self.bytes.wait = Arc::clone(wait);
+        self.blocks.watch(wait);
     }
 }

@@ -7,6 +7,7 @@ mod heads;
 mod layout;
 mod rows;
 mod stored;
+mod thread;
 
 pub(crate) use block_source::{BlockSource, FileBlock};
 pub use format::{TypedFormat, TypedHead};
@@ -14,3 +15,4 @@ pub(crate) use heads::FileHeads;
 pub(crate) use layout::FileLayout;
 pub(crate) use rows::{NoStream, TypedRows};
 pub(crate) use stored::StoredFile;
+pub(crate) use thread::{BlockProducer, BlocksAhead};

@@ -70,7 +70,7 @@ impl TypedRows {
 
     /// Receives the next block; `false` at the end.
     async fn receive(&mut self) -> Result<bool, ReadError> {
-        let Some(FileBlock { block, first_row }) = self.blocks.next_block().await? else {
+        let Some(FileBlock { block, first_row, .. }) = self.blocks.next_block().await? else {
             return Ok(false);
         };
         let left = block.rows;
