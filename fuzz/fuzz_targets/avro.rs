@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use heddle_avro::{BlockDecoder, BlockHead, AvroHeader, MARKER_BYTES, first_records};
+use heddle_columns::NullTexts;
 use heddle_columns::typed::{LeafNeed, NeededLeaf, TextKeys};
 use libfuzzer_sys::fuzz_target;
 
@@ -12,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let header = Arc::new(header);
     let need = |leaf| match header.columns.is_number(leaf) {
         true => LeafNeed::Number,
-        false => LeafNeed::Key(TextKeys { seed: 7, null: vec![Vec::new()] }),
+        false => LeafNeed::Key(TextKeys { seed: 7, null: NullTexts::new(&[String::new()]) }),
     };
     let leaves = 0..header.columns.columns.len();
     let needed: Vec<_> = leaves.map(|leaf| NeededLeaf { leaf, need: need(leaf) }).collect();

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use heddle_columns::NullTexts;
 use heddle_columns::typed::{ColumnShape, LeafNeed, NeededLeaf, TextKeys};
 use heddle_parquet::{Footer, ReadAt, RowReader, TAIL_BYTES, footer_bytes};
 use libfuzzer_sys::fuzz_target;
@@ -28,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(footer) = Footer::parse(&bytes[bytes.len() - footer_len as usize..], len) else { return };
     let need = |leaf| match footer.columns.is_number(leaf) {
         true => LeafNeed::Number,
-        false => LeafNeed::Key(TextKeys { seed: 7, null: vec![Vec::new()] }),
+        false => LeafNeed::Key(TextKeys { seed: 7, null: NullTexts::new(&[String::new()]) }),
     };
     let leaves = footer.columns.columns.iter().filter_map(|column| match column.shape {
         ColumnShape::Value(leaf) | ColumnShape::List(leaf) => Some(leaf),

@@ -4,9 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use flate2::Crc;
-use heddle_columns::ValueKind;
-use heddle_columns::key;
 use heddle_columns::typed::{FirstValue, LeafBlock, LeafNeed, NeededLeaf, TextKeys};
+use heddle_columns::{NullTexts, ValueKind, key};
 use proptest::prelude::*;
 
 use crate::*;
@@ -186,7 +185,7 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
     for name in
         ["y", "price", "site", "tags", "indices", "weights", "flag", "money", "day", "colour"]
     {
-        let null = vec![b"NA".to_vec()];
+        let null = NullTexts::new(&["NA".to_owned()]);
         let need = match name {
             "site" | "tags" | "flag" | "colour" => {
                 LeafNeed::Key(TextKeys { seed: key::seed(name), null })
@@ -197,7 +196,7 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
         needed.push(NeededLeaf { leaf: place(name)?, need });
     }
     // Twice, as another need.
-    let need = LeafNeed::Key(TextKeys { seed: key::seed("y"), null: vec![] });
+    let need = LeafNeed::Key(TextKeys { seed: key::seed("y"), null: NullTexts::new(&[]) });
     needed.push(NeededLeaf { leaf: place("y")?, need });
     let mut decoder = BlockDecoder::new(Arc::clone(&header), &needed);
     let mut rest = &bytes[header.bytes as usize..];

@@ -1,15 +1,17 @@
 //! Texts in cells: those that mean a missing value, numbers, items of lists.
 
 /// The texts that mean a missing value.
-#[derive(Clone, Debug)]
-pub(crate) struct NullTexts {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NullTexts {
     texts: Vec<Vec<u8>>,
     /// A bit for each of their lengths; the last one is for longer ones too.
     lengths: u64,
 }
 
 impl NullTexts {
-    pub(crate) fn new(texts: &[String]) -> Self {
+    /// These texts.
+    #[must_use]
+    pub fn new(texts: &[String]) -> Self {
         let texts: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
         let lengths = texts.iter().fold(0, |lengths, text| lengths | Self::bit(text));
         Self { texts, lengths }
@@ -20,9 +22,11 @@ impl NullTexts {
         1 << text.len().min(63)
     }
 
-    /// Most texts have another length than all of them, and few words are as frequent as the empty one.
+    /// Whether a text is among them.
     #[inline]
-    pub(crate) fn has(&self, text: &[u8]) -> bool {
+    #[must_use]
+    pub fn has(&self, text: &[u8]) -> bool {
+        // Most texts have another length than all of them, and few words are as frequent as the empty one.
         self.lengths & Self::bit(text) != 0
             && (text.is_empty() || self.texts.iter().any(|null| null == text))
     }

@@ -17,6 +17,7 @@ mod propose;
 mod resolve;
 pub mod typed;
 
+pub use cell_text::NullTexts;
 pub use encoder::{Cell, CellError, CellNeed, ColumnScales, Encoder, FeatureSink};
 pub use nearest::nearest_columns;
 pub use propose::{

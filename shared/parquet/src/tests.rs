@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use heddle_columns::key;
+use heddle_columns::{NullTexts, key};
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray,
@@ -167,8 +167,9 @@ fn footer(file: &Bytes) -> Result<Footer, FileError> {
 }
 
 fn needed(footer: &Footer) -> Vec<NeededLeaf> {
-    let keys =
-        |name: &str| LeafNeed::Key(TextKeys { seed: key::seed(name), null: vec![b"NA".to_vec()] });
+    let keys = |name: &str| {
+        LeafNeed::Key(TextKeys { seed: key::seed(name), null: NullTexts::new(&["NA".to_owned()]) })
+    };
     let shape = |name: &str| footer.columns.find(name).expect("it is there").shape;
     let mut needed = Vec::new();
     for (name, need) in [

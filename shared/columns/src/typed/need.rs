@@ -1,6 +1,7 @@
 //! What the values of a leaf are read as.
 
 use super::block::NULL_KEY;
+use crate::cell_text::NullTexts;
 use crate::key;
 
 /// A leaf of the schema that is read.
@@ -29,7 +30,7 @@ pub struct TextKeys {
     /// The seed of the column.
     pub seed: u64,
     /// Texts that stand for a missing value.
-    pub null: Vec<Vec<u8>>,
+    pub null: NullTexts,
 }
 
 impl TextKeys {
@@ -37,7 +38,7 @@ impl TextKeys {
     #[inline]
     #[must_use]
     pub fn key(&self, text: &[u8]) -> u64 {
-        if self.null.iter().any(|null| null == text) {
+        if self.null.has(text) {
             return NULL_KEY;
         }
         key::of_text(self.seed, text)

@@ -3,7 +3,7 @@
 use heddle_columns::typed::{
     ColumnShape, LeafNeed, NeededLeaf, TextKeys, TypedColumn, TypedColumns,
 };
-use heddle_columns::{CellNeed, FileColumn, check_kind, key, nearest_columns};
+use heddle_columns::{CellNeed, FileColumn, NullTexts, check_kind, key, nearest_columns};
 use heddle_protocol::job_spec::columns::ColumnUsage;
 
 use crate::record_format::Labels;
@@ -73,8 +73,8 @@ impl FileLayout {
             let found = expect(file, &column.name)?;
             let own = FileColumn { name: found.name.clone(), kind: found.kind };
             check_kind(&own, &column.usage).map_err(|error| error.to_string())?;
-            let null = schema.null.iter().map(|text| text.as_bytes().to_vec()).collect();
-            let keys = || LeafNeed::Key(TextKeys { seed: key::seed(&column.name), null });
+            let null = || NullTexts::new(&schema.null);
+            let keys = || LeafNeed::Key(TextKeys { seed: key::seed(&column.name), null: null() });
             let leaves = match (need, found.shape) {
                 (CellNeed::Number, ColumnShape::Value(leaf)) => {
                     CellLeaves::Number(layout.add(leaf, LeafNeed::Number))
