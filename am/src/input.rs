@@ -118,11 +118,11 @@ async fn heads_of(
         return Ok(heads);
     }
     // Some writers leave empty files where they had a part without records.
-    let files: Vec<_> = files.iter().filter(|file| file.bytes > 0).cloned().collect();
+    let files: Vec<_> = files.iter().filter(|file| file.bytes > 0).collect();
     for some in files.chunks(FILES_ASKED_AT_ONCE) {
         let calls: Vec<_> = some
             .iter()
-            .cloned()
+            .map(|&file| file.clone())
             .map(|file| tokio::spawn(async move { format.head(&file).await }))
             .collect();
         for (file, call) in some.iter().zip(calls) {

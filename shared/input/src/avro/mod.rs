@@ -2,21 +2,17 @@
 
 mod blocks;
 
-use std::ops::Range;
-
 use async_trait::async_trait;
 use heddle_avro::{
     AvroError, AvroHeader, BlockHead, HEADER_BYTES_MAX, MARKER_BYTES, first_records,
 };
 use heddle_columns::typed::FirstValue;
 use heddle_protocol::manifest::{InputFile, TaskRange};
-use heddle_storage::Reader;
 
-use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::record_format::RecordFormat;
-use crate::source::{InputFormat, RecordSource, cut_evenly};
-use crate::typed::{FileLayout, NoStream, StoredFile, TypedFormat, TypedHead, TypedRows};
+use crate::source::RecordSource;
+use crate::typed::{FileLayout, StoredFile, TypedFormat, TypedHead, TypedRows};
 use blocks::{AvroBlocks, in_block};
 
 /// Bytes that have the header, as a rule.
@@ -26,12 +22,12 @@ const START_BYTES: u64 = 64 << 10;
 pub(crate) struct Avro;
 
 #[async_trait]
-impl InputFormat for Avro {
-    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        cut_evenly(0..file.bytes, file.bytes.div_ceil(length)).collect()
+impl TypedFormat for Avro {
+    fn name(&self) -> &'static str {
+        "Avro"
     }
 
-    async fn open(
+    async fn open_rows(
         &self,
         format: RecordFormat,
         file: &InputFile,
@@ -39,32 +35,13 @@ impl InputFormat for Avro {
     ) -> Result<Box<dyn RecordSource>, ReadError> {
         let table = format.table();
         let stored = StoredFile::find(file)?;
-        let header = match table.headers.get(file) {
-            Some(header) => header,
-            None => table.headers.put(file, header(&stored).await?),
-        };
+        let header = table.headers.get_or_read(file, header(&stored)).await?;
         let layout = FileLayout::find(&table, &header.columns, format.labels);
         let layout = layout.map_err(|what| stored.damaged(&what))?;
         let blocks = AvroBlocks::new(stored, header, &layout.needed, piece.start..piece.end);
         Ok(Box::new(TypedRows::new(format, layout, Box::new(blocks))))
     }
 
-    fn stream(
-        &self,
-        _format: RecordFormat,
-        name: &str,
-        _input: Box<dyn Reader>,
-    ) -> Box<dyn RecordSource> {
-        Box::new(NoStream { name: name.to_owned(), format: "Avro" })
-    }
-
-    fn sample(&self, _format: RecordFormat, _text: &[u8], _batch: &mut Batch) -> (u64, usize) {
-        (0, 0)
-    }
-}
-
-#[async_trait]
-impl TypedFormat for Avro {
     async fn head(&self, file: &InputFile) -> Result<TypedHead, ReadError> {
         let stored = StoredFile::find(file)?;
         let header = header(&stored).await?;

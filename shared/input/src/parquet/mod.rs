@@ -3,21 +3,18 @@
 mod blocks;
 mod stored;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use heddle_columns::typed::FirstValue;
 use heddle_parquet::{FileError, first_rows};
 use heddle_protocol::manifest::{InputFile, TaskRange};
-use heddle_storage::Reader;
 use tokio::runtime::Handle;
 
-use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::record_format::RecordFormat;
-use crate::source::{InputFormat, RecordSource, cut_evenly};
-use crate::typed::{FileLayout, NoStream, StoredFile, TypedFormat, TypedHead, TypedRows};
+use crate::source::RecordSource;
+use crate::typed::{FileLayout, StoredFile, TypedFormat, TypedHead, TypedRows};
 use blocks::{ParquetBlocks, WantedRows};
 use stored::{BlockingFile, footer};
 
@@ -25,12 +22,12 @@ use stored::{BlockingFile, footer};
 pub(crate) struct Parquet;
 
 #[async_trait]
-impl InputFormat for Parquet {
-    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        cut_evenly(0..file.bytes, file.bytes.div_ceil(length)).collect()
+impl TypedFormat for Parquet {
+    fn name(&self) -> &'static str {
+        "Parquet"
     }
 
-    async fn open(
+    async fn open_rows(
         &self,
         format: RecordFormat,
         file: &InputFile,
@@ -38,10 +35,7 @@ impl InputFormat for Parquet {
     ) -> Result<Box<dyn RecordSource>, ReadError> {
         let table = format.table();
         let stored = StoredFile::find(file)?;
-        let footer = match table.footers.get(file) {
-            Some(footer) => footer,
-            None => table.footers.put(file, footer(&stored).await?),
-        };
+        let footer = table.footers.get_or_read(file, footer(&stored)).await?;
         let layout = FileLayout::find(&table, &footer.columns, format.labels);
         let layout = layout.map_err(|what| stored.damaged(&what))?;
         let runs = footer.runs(piece.start..piece.end);
@@ -50,22 +44,6 @@ impl InputFormat for Parquet {
         Ok(Box::new(TypedRows::new(format, layout, Box::new(blocks))))
     }
 
-    fn stream(
-        &self,
-        _format: RecordFormat,
-        name: &str,
-        _input: Box<dyn Reader>,
-    ) -> Box<dyn RecordSource> {
-        Box::new(NoStream { name: name.to_owned(), format: "Parquet" })
-    }
-
-    fn sample(&self, _format: RecordFormat, _text: &[u8], _batch: &mut Batch) -> (u64, usize) {
-        (0, 0)
-    }
-}
-
-#[async_trait]
-impl TypedFormat for Parquet {
     async fn head(&self, file: &InputFile) -> Result<TypedHead, ReadError> {
         let footer = footer(&StoredFile::find(file)?).await?;
         let parts = footer.groups.iter().map(|group| group.start).collect();

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_protocol::manifest::InputFile;
 
+use crate::error::ReadError;
+
 /// The heads of files that were read last: the tasks of a file need the same.
 #[derive(Debug)]
 pub(crate) struct FileHeads<T>(Mutex<VecDeque<(InputFile, Arc<T>)>>);
@@ -19,16 +21,24 @@ impl<T> Default for FileHeads<T> {
 }
 
 impl<T> FileHeads<T> {
-    pub(crate) fn get(&self, file: &InputFile) -> Option<Arc<T>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().find(|(other, _)| other == file).map(|(_, head)| Arc::clone(head))
-    }
-
-    pub(crate) fn put(&self, file: &InputFile, head: T) -> Arc<T> {
-        let head = Arc::new(head);
+    /// The head of a file, which is read unless it is known.
+    pub(crate) async fn get_or_read(
+        &self,
+        file: &InputFile,
+        read: impl Future<Output = Result<T, ReadError>>,
+    ) -> Result<Arc<T>, ReadError> {
+        if let Some(head) = self.get(file) {
+            return Ok(head);
+        }
+        let head = Arc::new(read.await?);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.truncate(HEADS_MAX - 1);
         known.push_front((file.clone(), Arc::clone(&head)));
-        head
+        Ok(head)
+    }
+
+    fn get(&self, file: &InputFile) -> Option<Arc<T>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|(other, _)| other == file).map(|(_, head)| Arc::clone(head))
     }
 }

@@ -13,6 +13,6 @@ pub(crate) use block_source::{BlockSource, FileBlock};
 pub use format::{TypedFormat, TypedHead};
 pub(crate) use heads::FileHeads;
 pub(crate) use layout::FileLayout;
-pub(crate) use rows::{NoStream, TypedRows};
+pub(crate) use rows::TypedRows;
 pub(crate) use stored::StoredFile;
 pub(crate) use thread::{BlockProducer, BlocksAhead};
