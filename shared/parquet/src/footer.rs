@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use heddle_columns::typed::TypedColumns;
+use parquet::basic::CompressionCodec;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::FileError;
@@ -14,6 +15,13 @@ pub const TAIL_BYTES: u64 = 64 << 10;
 const FOOTER_BYTES_MAX: u64 = 16 << 20;
 /// The length of the footer, and `PAR1`.
 const END_BYTES: u64 = 8;
+
+const READ_CODECS: [CompressionCodec; 4] = [
+    CompressionCodec::UNCOMPRESSED,
+    CompressionCodec::SNAPPY,
+    CompressionCodec::GZIP,
+    CompressionCodec::ZSTD,
+];
 
 /// What the end of a file shows.
 #[derive(Debug)]
@@ -145,6 +153,12 @@ fn group_of(
     let rows = u64::try_from(group.num_rows()).map_err(|_| damaged("has fewer rows than none"))?;
     let (mut start, mut end) = (data.end, data.start);
     for chunk in group.columns() {
+        let codec = chunk.compression_codec();
+        if !READ_CODECS.contains(&codec) {
+            return Err(FileError(format!(
+                "its pages are packed with {codec:?}, which is not read: write the file with snappy, gzip or zstd"
+            )));
+        }
         let first = match chunk.dictionary_page_offset() {
             // Some writers state 0 where it is absent.
             Some(offset) if offset > 0 => offset.min(chunk.data_page_offset()),

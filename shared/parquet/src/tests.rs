@@ -12,6 +12,7 @@ use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray,
     FixedLenByteArrayType, Int32Type, Int64Type,
 };
+use parquet::file::metadata::ParquetMetaDataWriter;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -309,6 +310,26 @@ fn columns_have_the_names_of_their_types() {
             "big: a whole number",
         ]
     );
+}
+
+#[test]
+fn a_codec_that_is_not_read_is_named() {
+    let (_, form) = forms().remove(0);
+    let mut bytes = file(form, 40).to_vec();
+    let mut metadata = footer(&bytes.clone().into()).expect("sound").metadata.into_builder();
+    let groups = metadata.take_row_groups().into_iter().map(|group| {
+        let mut group = group.into_builder();
+        let columns = group.take_columns().into_iter().map(|column| {
+            column.into_builder().set_compression(Compression::LZ4_RAW).build().expect("whole")
+        });
+        let columns = columns.collect();
+        group.set_column_metadata(columns).build().expect("whole")
+    });
+    let groups = groups.collect();
+    let metadata = metadata.set_row_groups(groups).build();
+    ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().expect("written");
+    let error = footer(&bytes.into()).expect_err("packed with LZ4");
+    assert!(error.to_string().contains("LZ4_RAW, which is not read: write"), "{error}");
 }
 
 /// Bytes that the decoders may take for one file at a time: a page, packed and unpacked, of each column.
