@@ -27,8 +27,8 @@ done
 part event-logs 10 simulation compare_event_logs
 part defects 2 simulation find_defects
 # Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
-nightly_tests=(hdfs local yarn yarn_kerberos)
-declare -A test_minutes=([hdfs]=2 [local]=15 [yarn]=60 [yarn_kerberos]=10)
+nightly_tests=(hdfs local spark yarn yarn_kerberos)
+declare -A test_minutes=([hdfs]=2 [local]=15 [spark]=2 [yarn]=60 [yarn_kerberos]=10)
 for program in "${nightly_tests[@]}"; do
     part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
@@ -92,7 +92,7 @@ check_beside() {
 
 # Of the sources that a part tests.
 digest() {
-    local packages paths=('*.rs' ':!tests/simulation' '*Cargo.toml' Cargo.lock)
+    local packages paths=('*.rs' ':!tests/simulation' tests/spark '*Cargo.toml' Cargo.lock)
     if [ "$1" = simulation ]; then
         packages=$(cargo tree --locked --package heddle-simulation --edges normal --prefix none)
         mapfile -t paths < <(sed -n "s|.*($(pwd -P)/\([^)]*\)).*|\1/src\n\1/Cargo.toml|p" <<<"$packages")

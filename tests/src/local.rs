@@ -101,6 +101,15 @@ fn in_state_of(mut command: Command, dir: &Path, argument: Option<PathBuf>) -> C
     command
 }
 
+/// The values of the model in `dir/model`: its safetensors file without the header, which names the data's format. Panics when it
+/// is not there.
+#[must_use]
+pub fn model_values(dir: &Path) -> Vec<u8> {
+    let file = std::fs::read(dir.join("model/model.safetensors")).expect("a model");
+    let (length, rest) = file.split_first_chunk::<8>().expect("a length");
+    rest[u64::from_le_bytes(*length) as usize..].to_vec()
+}
+
 /// A running `heddle run --json`.
 #[derive(Debug)]
 pub struct Run {

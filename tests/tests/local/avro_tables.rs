@@ -4,9 +4,9 @@ use std::path::Path;
 
 use apache_avro::types::Value;
 use apache_avro::{Codec, DeflateSettings, Schema, Writer};
-use heddle_tests::local::heddle;
+use heddle_tests::local::{heddle, model_values};
 
-use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table, values};
+use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table};
 
 /// Writes the rows, in blocks of `block_rows`.
 fn write(path: &Path, count: u32, block_rows: usize, codec: Codec) {
@@ -47,13 +47,13 @@ fn avro_gives_the_values_of_the_same_rows_as_text() {
     let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
     let ended = run(text.path(), &sets);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let expected = (values(text.path()), scores(text.path(), "data.csv"));
+    let expected = (model_values(text.path()), scores(text.path(), "data.csv"));
     for codec in [Codec::Null, Codec::Deflate(DeflateSettings::default()), Codec::Snappy] {
         let dir = folder("data.avro", "", "format = \"avro\"");
         write(&dir.path().join("data.avro"), 400, 150, codec);
         let ended = run(dir.path(), &sets);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let found = (values(dir.path()), scores(dir.path(), "data.avro"));
+        let found = (model_values(dir.path()), scores(dir.path(), "data.avro"));
         assert!(found == expected, "{codec:?}: another model or other scores");
         let sample = heddle(dir.path(), &["data", "sample", "data.avro", "--rows", "1"]);
         let sample = sample.expect("heddle starts");

@@ -9,9 +9,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-use heddle_tests::local::heddle;
+use heddle_tests::local::{heddle, model_values};
 
-use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table, values};
+use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table};
 
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, std::fs::File>,
@@ -63,14 +63,14 @@ fn parquet_gives_the_values_of_the_same_rows_as_text() {
     let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
     let ended = run(text.path(), &sets);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let expected = (values(text.path()), scores(text.path(), "data.csv"));
+    let expected = (model_values(text.path()), scores(text.path(), "data.csv"));
     let zstd = Compression::ZSTD(ZstdLevel::default());
     for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
         let dir = folder("data.parquet", "", "format = \"parquet\"");
         write(&dir.path().join("data.parquet"), 400, 150, compression);
         let ended = run(dir.path(), &sets);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let found = (values(dir.path()), scores(dir.path(), "data.parquet"));
+        let found = (model_values(dir.path()), scores(dir.path(), "data.parquet"));
         assert!(found == expected, "{compression:?}: another model or other scores");
         let sample = heddle(dir.path(), &["data", "sample", "data.parquet", "--rows", "1"]);
         let sample = sample.expect("heddle starts");

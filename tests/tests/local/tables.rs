@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::JobView;
-use heddle_tests::local::{Ended, Run, heddle, kill9, pid_of};
+use heddle_tests::local::{Ended, Run, heddle, kill9, model_values, pid_of};
 use heddle_tests::logs::KILLS;
 use tempfile::TempDir;
 
@@ -66,13 +66,6 @@ pub fn run(dir: &Path, sets: &[&str]) -> Ended {
     heddle(dir, &arguments).expect("heddle starts")
 }
 
-/// The values of a model, without the metadata, which names the format.
-pub fn values(dir: &Path) -> Vec<u8> {
-    let file = std::fs::read(dir.join("model/model.safetensors")).expect("a model");
-    let (length, rest) = file.split_first_chunk::<8>().expect("a length");
-    rest[u64::from_le_bytes(*length) as usize..].to_vec()
-}
-
 pub fn scores(dir: &Path, data: &str) -> String {
     let ended = heddle(dir, &["predict", "model", data]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -100,10 +93,10 @@ fn values_depend_on_names_and_values_alone() {
         assert!(figures.is_some_and(|figures| figures.contains("auc 0.9")), "{}", ended.stdout);
     }
     let first = all[0].path();
-    let expected = (values(first), scores(first, "data.csv"));
+    let expected = (model_values(first), scores(first, "data.csv"));
     assert_eq!(expected.1.lines().count(), 400);
     for (dir, name) in all[1..].iter().zip(["data.tsv", "data.csv", "data.csv", "data.csv"]) {
-        assert_eq!((values(dir.path()), scores(dir.path(), name)), expected);
+        assert_eq!((model_values(dir.path()), scores(dir.path(), name)), expected);
     }
     // A table to be scored has other columns, and lacks the label.
     std::fs::write(first.join("new.csv"), "more,age,site,price\nx,30.5,s 3,101\n\"\",,s 9,99\n")
@@ -140,7 +133,7 @@ fn cut_into_tasks_a_table_gives_the_same_values_through_a_kill() {
     std::fs::remove_file(switch).expect("it is there");
     let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
-    assert_eq!(values(killed.path()), values(calm.path()));
+    assert_eq!(model_values(killed.path()), model_values(calm.path()));
 }
 
 #[test]
