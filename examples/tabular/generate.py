@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes a table of visits to a shop: data/train-*.csv with --rows records in --files files, and data/test.csv with a tenth.
+With --format parquet, which needs PyArrow, the same records are in data/train-*.parquet and data/test.parquet.
 
 bought is 1 with a probability that depends on each other column but visit_id: on numbers (age, income, pages_seen, minutes), on
 categories (country, device, source), on pairs of country and device, and on whether the age is stated. age, income and source
@@ -11,8 +12,19 @@ import csv
 import math
 import os
 import random
+import sys
 
-COLUMNS = ["visit_id", "age", "income", "pages_seen", "minutes", "country", "device", "source", "bought"]
+COLUMNS = {
+    "visit_id": "string",
+    "age": "int64",
+    "income": "int64",
+    "pages_seen": "int64",
+    "minutes": "double",
+    "country": "string",
+    "device": "string",
+    "source": "string",
+    "bought": "int64",
+}
 COUNTRIES = ["at", "be", "ch", "de", "dk", "es", "fr", "it", "nl", "pl", "pt", "se"]
 DEVICES = ["desktop", "phone", "tablet"]
 SOURCES = ["search", "mail", "advert", "direct", "friend"]
@@ -22,6 +34,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000, help="records of the training data (20,000)")
     parser.add_argument("--files", type=int, default=4, help="files of the training data (4)")
+    parser.add_argument("--format", choices=["csv", "parquet"], default="csv", help="format of the files (csv)")
     parser.add_argument("--seed", type=int, default=1, help="another seed gives other records (1)")
     return parser.parse_args()
 
@@ -47,15 +60,33 @@ def record(draw, added, number):
     bought = int(draw.random() < 1 / (1 + math.exp(-score)))
     return [
         f"v{number:07}",
-        age if has_age else "NA",
-        round(income) if has_income else "NA",
+        age if has_age else None,
+        round(income) if has_income else None,
         pages,
-        f"{minutes:.1f}",
+        round(minutes, 1),
         country,
         device,
-        source,
+        source or None,
         bought,
     ]
+
+
+def write_csv(path, records):
+    with open(path, "w", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for visit_id, age, income, *rest in records:
+            table.writerow([visit_id, *("NA" if number is None else number for number in (age, income)), *rest])
+
+
+def write_parquet(path, records):
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        sys.exit("--format parquet needs PyArrow: pip install pyarrow")
+    schema = pyarrow.schema(list(COLUMNS.items()))
+    pyarrow.parquet.write_table(pyarrow.table(list(zip(*records)), schema=schema), path)
 
 
 def main():
@@ -65,13 +96,12 @@ def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
     os.makedirs(folder, exist_ok=True)
     bounds = [args.rows * file // args.files for file in range(args.files + 1)]
-    parts = [(f"train-{file:02}.csv", bounds[file], bounds[file + 1]) for file in range(args.files)]
-    parts.append(("test.csv", args.rows, args.rows + args.rows // 10))
+    parts = [(f"train-{file:02}", bounds[file], bounds[file + 1]) for file in range(args.files)]
+    parts.append(("test", args.rows, args.rows + args.rows // 10))
+    write = write_parquet if args.format == "parquet" else write_csv
     for name, first, end in parts:
-        with open(os.path.join(folder, name), "w", newline="") as out:
-            table = csv.writer(out, lineterminator="\n")
-            table.writerow(COLUMNS)
-            table.writerows(record(draw, added, number) for number in range(first, end))
+        records = (record(draw, added, number) for number in range(first, end))
+        write(os.path.join(folder, f"{name}.{args.format}"), records)
 
 
 main()

@@ -4,6 +4,7 @@ pub mod canaries;
 pub mod checkpointed_job;
 pub mod checkpoints;
 pub mod counts;
+pub mod example_page;
 pub mod hadoop;
 pub mod hdfs_job;
 pub mod local;

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use heddle_tests::example_page::ExamplePage;
 use heddle_tests::local::{heddle, model_values};
+
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/spark/python.sh");
 
 /// Rows that tests/spark/write.py writes in several forms, as folders with a common prefix.
 struct Rows {
@@ -85,8 +88,9 @@ fn results(folder: &Path, rows: &Rows) -> (Vec<u8>, String) {
 #[ignore = "nightly: installs Spark"]
 fn each_form_that_spark_writes_gives_the_model_of_its_rows() {
     let dir = tempfile::tempdir().expect("a folder");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/spark/write.sh");
-    let written = Command::new(script).arg(dir.path()).status().expect("it starts");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/spark/write.py");
+    let written = Command::new(PYTHON).args([script.as_ref(), dir.path()]).status();
+    let written = written.expect("it starts");
     assert!(written.success(), "Spark wrote no data");
     let folders = std::fs::read_dir(dir.path()).expect("a folder");
     let folders: Vec<_> = folders.map(|folder| folder.expect("readable").path()).collect();
@@ -104,4 +108,17 @@ fn each_form_that_spark_writes_gives_the_model_of_its_rows() {
             assert!(found == expected, "{}: another model or other scores", folder.display());
         }
     }
+}
+
+#[test]
+#[ignore = "nightly: installs PyArrow"]
+fn the_table_example_as_parquet_leads_to_predictions() {
+    let page = ExamplePage::copy("tabular").expect("a copy");
+    let commands = page.commands(1).expect("commands");
+    assert!(commands.starts_with("examples/tabular/generate.py --format parquet\n"), "{commands}");
+    let stdout = page.run(&format!("{PYTHON} {commands}"), &[]).expect("they succeed");
+    let figures = stdout.lines().last().unwrap_or_default();
+    assert!(figures.starts_with("rows 2000 ") && figures.contains("auc 0.85"), "{stdout}");
+    let scores = std::fs::read_to_string(page.path().join("scores.txt")).expect("scores");
+    assert_eq!(scores.lines().count(), 2_000);
 }
