@@ -1,7 +1,9 @@
 //! Tables with columns as input: CSV and TSV.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
@@ -9,6 +11,8 @@ use heddle_protocol::view::JobView;
 use heddle_tests::local::{Ended, Run, heddle, kill9, model_values, pid_of};
 use heddle_tests::logs::KILLS;
 use tempfile::TempDir;
+
+use crate::defaults::figure;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The names of the columns of `rows`.
@@ -202,4 +206,47 @@ fn what_does_not_fit_is_exit_7_and_named() {
     let dir = folder("data.csv", &with("u,cheap,s,1,3"), data);
     let ended = run(dir.path(), &["data.bad-records=skip:1"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// The names of Letter Recognition's columns in its repository.
+const LETTER: &str = "lettr,x-box,y-box,width,high,onpix,x-bar,y-bar,x2bar,y2bar,xybar,x2ybr,\
+                      xy2br,x-ege,xegvy,y-ege,yegvx";
+
+/// The records of packed libsvm files as CSV with a header.
+fn letter_csv(pattern: &str) -> String {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/letter/data");
+    let unpack = format!("gzip -dc {data}/{pattern}");
+    let text = Command::new("sh").args(["-c", &unpack]).output().expect("gzip starts").stdout;
+    let mut csv = format!("{LETTER}\n");
+    for line in String::from_utf8(text).expect("text").lines() {
+        let mut words = line.split(' ');
+        csv.push_str(words.next().expect("a label"));
+        let values: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once(':')).collect();
+        for index in 1..=16 {
+            write!(csv, ",{}", values.get(&*index.to_string()).unwrap_or(&"0")).expect("it fits");
+        }
+        csv.push('\n');
+    }
+    csv
+}
+
+#[test]
+fn letter_as_csv_with_a_header_has_its_accuracy() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for part in ["train", "test"] {
+        let csv = letter_csv(&format!("{part}/*.gz"));
+        std::fs::write(dir.path().join(format!("{part}.csv")), csv).expect("written");
+    }
+    // The optimizer and the batch of examples/letter.
+    let job = "name = \"letter\"\n[data]\ntrain = \"train.csv\"\ntest = \"test.csv\"\npasses = 12\n\
+               format = \"csv\"\nlabel = \"lettr\"\ncolumns = [{ names = [\"*\"], as = \"number\" }]\n\
+               [model]\nalgorithm = \"softmax-regression\"\nclasses = 26\nfeatures = \"any\"\n\
+               optimizer = { kind = \"ftrl\", alpha = 0.3 }\n[training]\nlanes = 8\nbatch = 16\n\
+               [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n";
+    std::fs::write(dir.path().join("job.toml"), job).expect("a job file");
+    let ended = run(dir.path(), &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // docs/algorithms.md: scikit-learn converges to 0.8751 and 0.773.
+    let (loss, accuracy) = (figure(&ended.stdout, "log-loss"), figure(&ended.stdout, "accuracy"));
+    assert!(loss < 1.02 * 0.8751 && accuracy > 0.76, "{}", ended.stdout);
 }

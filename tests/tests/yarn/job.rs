@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
+use heddle_tests::example_page::ExamplePage;
 use heddle_tests::hadoop::{Cluster, Options, RunJar, Shared, javas, launcher_jar, wait_until};
-use heddle_tests::hdfs_job::Shape;
+use heddle_tests::hdfs_job::{HdfsJob, Shape, model_at};
 use heddle_tests::local::program;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
@@ -66,6 +67,24 @@ fn the_quick_start_gives_the_result_of_a_local_run() -> Result<()> {
     let kept = job.verify()?;
     ensure!((2..=3).contains(&kept.len()), "{kept:?}");
     ensure!(ended.stderr.contains("application_"), "the id is printed: {ended:?}");
+    Ok(())
+}
+
+#[test]
+fn the_table_example_gives_the_model_and_scores_of_a_local_run() -> Result<()> {
+    let job = HdfsJob::local_only(cluster()?, "tabular", SHAPE)?;
+    let page = ExamplePage::copy("tabular")?;
+    let scores = page.path().join("scores.txt");
+    page.run(page.commands(0)?, &[])?;
+    let model = model_at(&page.path().join("examples/tabular/out/model"))?;
+    let expected = (model, std::fs::read(&scores)?);
+    std::fs::remove_file(&scores)?;
+    let commands = page.commands(2)?;
+    ensure!(commands.contains("hdfs:///user/me/tabular/model examples/"), "{commands}");
+    let commands = commands.replace("/user/me/tabular", &job.root);
+    let conf = cluster()?.conf_dir().display().to_string();
+    page.run(&commands, &[("HADOOP_CONF_DIR", &conf), ("HADOOP_USER_NAME", job.user)])?;
+    ensure!((job.model()?, std::fs::read(&scores)?) == expected, "another model or other scores");
     Ok(())
 }
 
