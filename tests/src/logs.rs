@@ -15,12 +15,8 @@ pub const KILLS: &[&str] =
     &["container_ended", "shard_not_saved", "shard_file_not_written", "backup_lags"];
 
 /// What may follow, besides [`KILLS`], when a node is lost.
-pub const LOST_NODE: &[&str] = &[
-    "container_unreachable",
-    "container_silent",
-    "silence_explained",
-    "container_not_started",
-];
+pub const LOST_NODE: &[&str] =
+    &["container_unreachable", "container_silent", "silence_explained", "container_not_started"];
 
 /// What may follow when the ResourceManager is away for a while.
 pub const RM_LOST: &[&str] = &["heartbeat_failed", "commit_delayed", "commit_retried"];
