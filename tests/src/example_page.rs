@@ -19,7 +19,7 @@ impl ExamplePage {
     /// Copies the files of `examples/<name>`.
     ///
     /// # Errors
-    /// The disk; there is no such example.
+    /// The disk, without an example of its own.
     pub fn copy(name: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let example = Path::new("examples").join(name);

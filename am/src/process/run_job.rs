@@ -171,7 +171,7 @@ async fn earlier_attempts(
 }
 
 /// The job with the checkpoint that was found for `model.init`, so that each start from initial values takes the same one.
-/// Batches are closed as in the run that is continued, whose spec is `recorded`.
+/// Batches are closed, and tasks dealt to lanes, as in the run that is continued, whose spec is `recorded`.
 fn started_spec(
     spec: &JobSpec,
     init: Option<Location>,
@@ -181,6 +181,8 @@ fn started_spec(
     spec.model.init = init.or(spec.model.init);
     if let Some(recorded) = recorded {
         spec.batch_features = BatchFeatures::recorded(recorded);
+        spec.lanes_keep_tasks =
+            recorded.get("lanes-keep-tasks").is_some_and(|keeps| *keeps == true);
     }
     spec
 }
@@ -211,7 +213,10 @@ mod tests {
         let json = |spec: &JobSpec| serde_json::from_slice(&spec.to_json()).expect("JSON");
         assert_eq!(started_spec(&now, None, None), now);
         assert_eq!(started_spec(&now, None, Some(&json(&before))), before);
-        let older = BatchFeatures::default();
+        let (older, kept) =
+            (BatchFeatures::default(), JobSpec { lanes_keep_tasks: true, ..now.clone() });
+        assert!(!started_spec(&kept, None, Some(&json(&before))).lanes_keep_tasks);
+        assert!(started_spec(&now, None, Some(&json(&kept))).lanes_keep_tasks);
         assert_eq!(started_spec(&now, None, Some(&json(&sample()))).batch_features, older);
     }
 }

@@ -10,25 +10,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
-use heddle_input::{
-    BadCount, BadPolicy, ReadError, ReaderWait, RecordFormat, StorageWaits, TaskReader,
-};
+use heddle_input::{BadCount, BadPolicy, ReadError, ReaderWait, TaskReader};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{PhaseNo, TaskId};
-use heddle_protocol::job_spec::{BadRecords, BatchFeatures};
-use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::ids::TaskId;
 use heddle_storage::chain;
 use tokio::runtime::Runtime;
-use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::algorithm::{KeyIndex, StepWork};
-use crate::class_weights::ClassWeights;
+use crate::cache::{KeptKey, TaskRecords};
+pub use crate::feed_settings::FeedSettings;
+use crate::feed_settings::TaskPlace;
 use crate::first_bad::first_bad_before;
 
 /// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
@@ -44,51 +40,6 @@ const RETRIES_MAX: u32 = 36;
 /// Advice to the user about a malformed record.
 const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records \
     in a pass, \"quarantine\" writes them to files; if many are like it, see data.format";
-
-/// Settings that the feeds of a phase share.
-#[derive(Clone, Debug)]
-pub struct FeedSettings {
-    /// Files and tasks.
-    pub plan: Arc<InputPlan>,
-    /// Whether task numbers mean training data; else test data.
-    pub training: bool,
-    /// The phase; part of the names of files of malformed records.
-    pub phase: PhaseNo,
-    /// Format of records.
-    pub format: RecordFormat,
-    /// Whether steps need the distinct features of their batch.
-    pub index_features: bool,
-    /// Records of a step, at least 1.
-    pub rows: usize,
-    /// Features of a step at the most.
-    pub batch_features: BatchFeatures,
-    /// Bytes that the steps of a feed may take beyond two: of large batches fewer are read ahead.
-    pub ahead_bytes: usize,
-    /// Weights of classes.
-    pub class_weights: ClassWeights,
-    /// Policy for malformed records.
-    pub bad_records: BadRecords,
-    /// The first bad record of the data, shared by the feeds that read it. `None` where a task that cannot be read is set aside:
-    /// its message names its own.
-    pub first_bad: Option<Arc<OnceCell<String>>>,
-    /// Folder for files of malformed records.
-    pub quarantine: PathBuf,
-    /// Records waits for the storage.
-    pub waits: StorageWaits,
-}
-
-impl FeedSettings {
-    fn policy(&self, task: TaskId) -> BadPolicy {
-        match self.bad_records {
-            BadRecords::Fail => BadPolicy::Fail,
-            BadRecords::Skip(allowed) => BadPolicy::Skip(allowed),
-            BadRecords::Quarantine => {
-                let name = format!("phase-{}-task-{task}.txt", self.phase);
-                BadPolicy::Quarantine(self.quarantine.join(name))
-            }
-        }
-    }
-}
 
 /// Id of a feed. It identifies items that an abandoned feed has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +167,7 @@ impl From<ReadError> for TaskStop {
 /// A task that is opened before it is read.
 struct Ahead {
     task: TaskId,
-    opening: JoinHandle<Result<TaskReader, ReadError>>,
+    opening: JoinHandle<Result<TaskRecords, ReadError>>,
 }
 
 impl Drop for Ahead {
@@ -411,8 +362,8 @@ impl FeedThread {
     }
 
     /// Opens a task, unless it was opened ahead.
-    async fn opened(&mut self, task: TaskId) -> Result<TaskReader, ReadError> {
-        self.wait.file(self.url(task).unwrap_or_default());
+    async fn opened(&mut self, task: TaskId) -> Result<TaskRecords, ReadError> {
+        self.wait.file(self.settings.place(task)?.file.url.clone());
         if let Some(mut ahead) = self.ahead.take()
             && ahead.task == task
             // A task that could not be opened ahead is opened again.
@@ -420,35 +371,48 @@ impl FeedThread {
         {
             return Ok(reader);
         }
-        self.open(task, self.settings.policy(task))?.await
+        self.open_records(task)?.await
     }
 
     /// Begins to open a task beside the reading of another one.
     fn open_ahead(&mut self, task: TaskId) -> Option<Ahead> {
         let runtime = openings()?;
         // An error occurs again, and is reported, when the task is read.
-        let opening = self.open(task, self.settings.policy(task)).ok()?;
+        let opening = self.open_records(task).ok()?;
         Some(Ahead { task, opening: runtime.spawn(opening) })
     }
 
-    fn url(&self, task: TaskId) -> Option<String> {
-        let plan = &self.settings.plan;
-        let range = plan.tasks(self.settings.training).get(task.0 as usize)?;
-        Some(plan.files.get(range.file as usize)?.url.clone())
+    /// The call that opens a task, or what is kept of it. It can run on any thread.
+    fn open_records(
+        &self,
+        task: TaskId,
+    ) -> Result<impl Future<Output = Result<TaskRecords, ReadError>> + Send + use<>, ReadError>
+    {
+        let FeedSettings { training, measures, phase, .. } = self.settings;
+        let key = KeptKey { training, measures, task };
+        let cache = self.settings.cache.clone();
+        let kept = cache.as_ref().and_then(|cache| cache.find(key, phase));
+        let file = self.settings.place(task)?.file.clone();
+        let open = self.open(task, self.settings.policy(task))?;
+        Ok(async move {
+            match kept {
+                Some(content) => TaskRecords::kept(key, content, &file).await,
+                None => {
+                    let recorder = cache.map(|cache| cache.record(key, phase));
+                    Ok(TaskRecords::Read(Box::new(open.await?), recorder))
+                }
+            }
+        })
     }
 
-    /// The call that opens a task. It can run on any thread.
+    /// The call that opens a task's file. It can run on any thread.
     fn open(
         &self,
         task: TaskId,
         policy: BadPolicy,
     ) -> Result<impl Future<Output = Result<TaskReader, ReadError>> + Send + use<>, ReadError> {
-        let plan = Arc::clone(&self.settings.plan);
-        // The ApplicationMaster names tasks of its own plan, which was checked when it was read.
-        let missing = || ReadError::Url { url: format!("(no task {task} in the input plan)") };
-        let range = plan.tasks(self.settings.training).get(task.0 as usize).ok_or_else(missing)?;
-        let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
-        let (file, range, format) = (file.clone(), *range, self.settings.format.clone());
+        let TaskPlace { range, file } = self.settings.place(task)?;
+        let (file, format) = (file.clone(), self.settings.format.clone());
         let limit = self.settings.batch_features;
         Ok(async move {
             let reader = TaskReader::open(&file, range, format, policy).await?;
@@ -477,12 +441,14 @@ mod tests {
     use std::time::Duration;
 
     use crossbeam::channel::unbounded;
-    use heddle_input::{Labels, TaskLength, plan_input};
-    use heddle_protocol::job_spec::{DataFormat, LabelRange};
+    use heddle_input::{Labels, RecordFormat, StorageWaits, TaskLength, plan_input};
+    use heddle_protocol::ids::PhaseNo;
+    use heddle_protocol::job_spec::{BadRecords, BatchFeatures, DataFormat, LabelRange};
     use heddle_protocol::manifest::InputFile;
     use heddle_storage::{LocalStorage, Storage as _, StorePath};
 
     use super::*;
+    use crate::class_weights::ClassWeights;
 
     /// Files with these numbers of records, one task per file; record r of file f has feature 100·f + r.
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
@@ -527,6 +493,8 @@ mod tests {
             first_bad: Some(Arc::default()),
             quarantine: dir.join("bad"),
             waits: StorageWaits::default(),
+            cache: None,
+            measures: false,
         }
     }
 

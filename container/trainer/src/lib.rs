@@ -9,9 +9,11 @@
 //! The trainer does not place shards, assign work, or handle failures, except that it repeats a step on request.
 
 pub mod algorithm;
+pub mod cache;
 pub mod class_weights;
 pub mod export;
 pub mod feed;
+mod feed_settings;
 mod first_bad;
 mod input_plan;
 mod model_saver;

@@ -60,6 +60,13 @@ pub enum ReadError {
         #[source]
         source: std::io::Error,
     },
+    /// What was kept of a task is damaged, and was dropped.
+    #[error("cannot read what data.cache has kept of a task")]
+    Cache {
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl ReadError {
@@ -68,7 +75,7 @@ impl ReadError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Storage(error) => error.is_retryable(),
-            Self::Quarantine { .. } => true,
+            Self::Quarantine { .. } | Self::Cache { .. } => true,
             Self::Url { .. }
             | Self::Changed { .. }
             | Self::Damaged { .. }
@@ -82,7 +89,9 @@ impl ReadError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Storage(error) => error.class(),
-            Self::Quarantine { source, .. } => Reason::of_io(source).class(),
+            Self::Quarantine { source, .. } | Self::Cache { source } => {
+                Reason::of_io(source).class()
+            }
             Self::Url { .. }
             | Self::Changed { .. }
             | Self::Damaged { .. }

@@ -3,6 +3,7 @@
 use heddle_protocol::manifest::InputFile;
 use heddle_storage::{StorageError, StorageUrl, connect, find_files};
 
+use crate::error::ReadError;
 use crate::packing::compression_of;
 
 /// Finds the files of a place (a file, a folder or a glob), in the order of their names, and the URLs of folders in it that are
@@ -29,4 +30,20 @@ pub async fn input_files(
         });
     }
     Ok((files, found.folders.into_iter().map(url).collect()))
+}
+
+/// Checks that a file of the plan is still as it was, by one call to its storage.
+///
+/// # Errors
+/// Errors of the storage; [`ReadError::Changed`].
+pub async fn check_unchanged(file: &InputFile) -> Result<(), ReadError> {
+    let place =
+        StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
+    let storage = connect(&place)?;
+    let found = storage.stat(place.path()).await?;
+    if (found.bytes, found.modified_ms) == (file.bytes, file.modified_ms) {
+        return Ok(());
+    }
+    let name = storage.show(place.path());
+    Err(ReadError::Changed { file: name, planned: file.bytes, found: found.bytes })
 }

@@ -45,7 +45,7 @@ pub use batch::Batch;
 pub use columns::{ColumnsError, ModelColumns, find_columns};
 pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
-pub use files::input_files;
+pub use files::{check_unchanged, input_files};
 pub use first_record::has_record;
 pub use formats::typed_format;
 pub use head::{Head, TextHead};

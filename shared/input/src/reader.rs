@@ -138,6 +138,12 @@ impl TaskReader {
         &self.bad
     }
 
+    /// What it does with malformed records.
+    #[must_use]
+    pub fn policy(&self) -> &BadPolicy {
+        &self.policy
+    }
+
     /// The source's last record is malformed.
     async fn bad(&mut self, what: &str) -> Result<(), ReadError> {
         self.bad.records += 1;

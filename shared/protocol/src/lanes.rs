@@ -8,22 +8,47 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::ids::{Lane, PhaseNo, TaskId};
+use crate::job_spec::JobSpec;
 
-/// The order of all tasks of a phase. Drawn from (seed, phase) if `shuffle`, else that of the plan.
+/// The phase whose lot deals tasks to lanes for all phases. It is beyond the last phase of a job.
+const DEAL: PhaseNo = PhaseNo(u32::MAX);
+
+/// The order of all tasks of a phase: lanes take them in turn. If the job shuffles, it is drawn from (seed, phase) within each
+/// lane, whose tasks are the same in each phase: the trainer that has the lane may have kept their records. Runs that began
+/// before this was so draw all tasks again.
 #[must_use]
-pub fn task_order(seed: u64, phase: PhaseNo, tasks: u32, shuffle: bool) -> Vec<TaskId> {
-    let mut order: Vec<TaskId> = (0..tasks).map(TaskId).collect();
-    if shuffle {
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8..12].copy_from_slice(&phase.0.to_le_bytes());
-        let mut lots = ChaCha8Rng::from_seed(key);
-        // Fisher and Yates, from the end.
-        for last in (1..order.len()).rev() {
-            order.swap(last, below(&mut lots, last as u64 + 1) as usize);
-        }
+pub fn task_order(spec: &JobSpec, phase: PhaseNo, tasks: u32) -> Vec<TaskId> {
+    let (seed, plan) = (spec.training.seed, (0..tasks).map(TaskId).collect());
+    if !spec.data.shuffle {
+        return plan;
+    }
+    if !spec.lanes_keep_tasks {
+        return shuffled(plan, &mut lots(seed, phase));
+    }
+    let (dealt, mut lots) = (shuffled(plan, &mut lots(seed, DEAL)), lots(seed, phase));
+    let mut order = dealt.clone();
+    let lanes = spec.training.lanes;
+    for lane in (0..lanes.min(tasks)).map(Lane) {
+        let own = shuffled(lane_tasks(&dealt, lane, lanes).collect(), &mut lots);
+        let places = order.iter_mut().skip(lane.0 as usize).step_by(lanes.max(1) as usize);
+        places.zip(own).for_each(|(place, task)| *place = task);
     }
     order
+}
+
+fn lots(seed: u64, phase: PhaseNo) -> ChaCha8Rng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..12].copy_from_slice(&phase.0.to_le_bytes());
+    ChaCha8Rng::from_seed(key)
+}
+
+/// Fisher and Yates, from the end.
+fn shuffled(mut tasks: Vec<TaskId>, lots: &mut impl Rng) -> Vec<TaskId> {
+    for last in (1..tasks.len()).rev() {
+        tasks.swap(last, below(lots, last as u64 + 1) as usize);
+    }
+    tasks
 }
 
 /// The tasks of one lane in its order: lanes take tasks in turn.
@@ -45,29 +70,50 @@ fn below(lots: &mut impl Rng, bound: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::job_spec::job::sample;
+
+    fn order_of(keeps: bool, seed: u64, phase: u32, tasks: u32) -> Vec<TaskId> {
+        let mut spec = sample();
+        (spec.training.seed, spec.training.lanes, spec.lanes_keep_tasks) = (seed, 8, keeps);
+        task_order(&spec, PhaseNo(phase), tasks)
+    }
 
     #[test]
     fn lanes_share_out_all_tasks_once() {
-        let order = task_order(42, PhaseNo(3), 29, true);
-        let mut dealt: Vec<TaskId> =
-            (0..8).flat_map(|lane| lane_tasks(&order, Lane(lane), 8)).collect();
-        dealt.sort();
-        assert_eq!(dealt, task_order(42, PhaseNo(3), 29, false));
-        assert_eq!(lane_tasks(&order, Lane(7), 8).count(), 3);
-        assert_eq!(lane_tasks(&order[..2], Lane(7), 8).count(), 0);
+        for order in [order_of(false, 42, 3, 29), order_of(true, 42, 3, 29)] {
+            let mut dealt: Vec<TaskId> =
+                (0..8).flat_map(|lane| lane_tasks(&order, Lane(lane), 8)).collect();
+            dealt.sort();
+            assert_eq!(dealt, (0..29).map(TaskId).collect::<Vec<_>>());
+            assert_eq!(lane_tasks(&order, Lane(7), 8).count(), 3);
+            assert_eq!(lane_tasks(&order[..2], Lane(7), 8).count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_lane_has_its_tasks_in_each_phase_in_another_order() {
+        let of = |phase| lane_tasks(&order_of(true, 42, phase, 800), Lane(5), 8).collect();
+        let (one, other): (Vec<TaskId>, Vec<TaskId>) = (of(0), of(1));
+        assert_ne!(one, other);
+        assert_eq!(BTreeSet::from_iter(&one), BTreeSet::from_iter(&other));
+        assert!(one.iter().any(|task| task.0 % 8 != 5), "dealt by lot");
+        assert_eq!(order_of(true, 42, 0, 3).len(), 3);
     }
 
     #[test]
     fn the_order_of_a_seed_never_changes() {
-        let order = |seed, phase| -> Vec<u32> {
-            task_order(seed, PhaseNo(phase), 10, true).iter().map(|task| task.0).collect()
+        let order = |keeps, seed, phase| -> Vec<u32> {
+            order_of(keeps, seed, phase, 10).iter().map(|task| task.0).collect()
         };
         // Running jobs and their resumed parts depend on these.
-        assert_eq!(order(42, 0), GOLDEN);
-        assert_ne!(order(42, 1), order(42, 0));
-        assert_ne!(order(43, 0), order(42, 0));
+        assert_eq!(order(false, 42, 0), [2, 1, 4, 3, 7, 0, 5, 8, 6, 9]);
+        assert_eq!(order(true, 42, 0), [9, 7, 6, 2, 5, 8, 1, 3, 4, 0]);
+        for keeps in [false, true] {
+            assert_ne!(order(keeps, 42, 1), order(keeps, 42, 0));
+            assert_ne!(order(keeps, 43, 0), order(keeps, 42, 0));
+        }
     }
-
-    const GOLDEN: [u32; 10] = [2, 1, 4, 3, 7, 0, 5, 8, 6, 9];
 }

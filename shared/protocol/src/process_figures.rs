@@ -159,6 +159,12 @@ process_figures! {
     /// Part of the savers' time that they waited for checkpoint.bandwidth, seconds.
     SaverThrottled("saved", "throttled-ms", Counter, Ms, Job, Sum)
         = "heddle_checkpoint_throttled_seconds_total", "?, {} of it for checkpoint.bandwidth";
+    /// Bytes of decoded records that the trainers keep for later passes.
+    CachedBytes("cache", "bytes", Gauge, Bytes, Job, Present)
+        = "heddle_cache_bytes", "cache: {} of decoded records";
+    /// Records that trainers read from what they had kept, in this attempt.
+    CachedRows("cache", "rows", Counter, Number, Job, Sum)
+        = "heddle_cache_rows_total", "?, {} read from it";
 }
 
 /// The first cell of each figure and, last, the number of cells. A histogram has a cell for each class.
@@ -405,6 +411,12 @@ impl FigureCells {
     /// Adds to a value.
     pub fn add(&self, figure: ProcessFigure, more: u64) {
         self.cells[figure.cells().start].fetch_add(more, Ordering::Relaxed);
+        self.learn(figure.bit());
+    }
+
+    /// Replaces a value.
+    pub fn set(&self, figure: ProcessFigure, value: u64) {
+        self.cells[figure.cells().start].store(value, Ordering::Relaxed);
         self.learn(figure.bit());
     }
 

@@ -5,6 +5,7 @@ mod algorithms;
 mod avro_tables;
 mod bad_input;
 mod best_pass;
+mod cache;
 mod chaos;
 mod clusters;
 mod copies;

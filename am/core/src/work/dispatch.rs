@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, ShardPlace};
+use heddle_protocol::control::{Command, ShardPlace, TaskHandOut};
 use heddle_protocol::ids::{Member, Step, TaskId};
 
 use super::JobWork;
 use super::lane_speed::LaneDecision;
+use super::locality::TaskLocality;
 use super::phases::PhaseWork;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -37,7 +38,7 @@ impl JobWork {
         self.phase.kind.is_some_and(|phase| phase.pushes())
     }
 
-    /// Shards go on in another epoch, and no trainer has work there: unfinished tasks of the phase are dispatched again, at
+    /// Shards go on in another epoch, and trainers are idle there: unfinished tasks of the phase are dispatched again, at
     /// the first steps that were not acknowledged by every shard.
     pub(crate) fn dispatch_again(&mut self, ctx: &Context) {
         if let PhaseWork::Queue(queue) = &mut self.phase.work {
@@ -123,6 +124,22 @@ impl JobWork {
         self.lane_speeds.check(&lanes.loads(&workers), ctx.limits().overdue_ms, ctx.now())
     }
 
+    /// Orders a trainer to stop work on hand-outs that are over.
+    pub(crate) fn withdraw(
+        &mut self,
+        trainer: Member,
+        tasks: Vec<TaskHandOut>,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        if tasks.is_empty() || !fleet.is_worker(trainer) {
+            return;
+        }
+        self.losers.ordered(trainer, &tasks, ctx.now());
+        let (epoch, phase) = (ctx.epoch(), self.phase.no);
+        fleet.send(trainer.slot, Command::Withdraw { epoch, phase, tasks }, ctx);
+    }
+
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
     pub(crate) fn assign_tasks(&mut self, fleet: &Fleet, ctx: &mut Context) {
         let workers = fleet.workers();
@@ -163,7 +180,10 @@ impl JobWork {
         for &member in members {
             let node = fleet.node(member.slot);
             let near = node.map(|node| self.locality.tasks_for(training, node)).unwrap_or_default();
-            let tasks = queue.grant(member, workers, near, now, &config.limits);
+            let kept = self.keepers.as_ref().map_or(&[][..], |keepers| keepers.tasks_of(member));
+            let first =
+                TaskLocality { host: if kept.is_empty() { near.host } else { kept }, ..near };
+            let tasks = queue.grant(member, workers, first, now, &config.limits);
             if tasks.is_empty() {
                 continue;
             }

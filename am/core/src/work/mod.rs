@@ -7,6 +7,7 @@
 pub(crate) mod data_statistics;
 pub(crate) mod dispatch;
 pub(crate) mod evaluation;
+pub(crate) mod keepers;
 pub(crate) mod lane_speed;
 pub(crate) mod lanes;
 pub(crate) mod locality;
@@ -22,8 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskHandOut, TaskPosition,
-    TrainerState,
+    LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskHandOut, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
 use heddle_protocol::job_spec::JobPhase;
@@ -37,6 +37,7 @@ use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
 use data_statistics::DataStatistics;
+use keepers::TaskKeepers;
 use lane_speed::LaneSpeeds;
 use locality::LocalityIndex;
 use losers::Losers;
@@ -68,6 +69,8 @@ pub(crate) struct JobWork {
     locality: Arc<LocalityIndex>,
     /// Of the tasks that this attempt dispatched.
     data_locality: DataLocality,
+    /// Where the records of tasks are kept, if the job keeps them.
+    keepers: Option<TaskKeepers>,
     /// Tasks that a trainer should hold and did not name when it registered again.
     doubtful: BTreeMap<Member, Vec<TaskGrant>>,
     /// BSP: how often an algorithm did not return from a step of a task.
@@ -88,6 +91,7 @@ impl JobWork {
             statistics: DataStatistics::default(),
             locality,
             data_locality: DataLocality::default(),
+            keepers: (config.spec.cache_bytes() > 0).then(TaskKeepers::default),
             doubtful: BTreeMap::new(),
             stuck_tasks: BTreeMap::new(),
             set_aside: Vec::new(),
@@ -198,6 +202,9 @@ impl JobWork {
         self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
         self.phase.step_rate = step_rate;
         self.lane_speeds.begin_phase();
+        if let (Some(keepers), PhaseWork::Queue(queue)) = (&mut self.keepers, &self.phase.work) {
+            keepers.begin_phase(self.phase.reads_training_data(), queue.order());
+        }
     }
 
     /// Shards go back to a state of this phase and step: what was done after it is forgotten.
@@ -342,26 +349,13 @@ impl JobWork {
             PhaseWork::Queue(queue) => queue.finished(member, task, attempt)?,
             PhaseWork::Lanes(_) => return None,
         };
+        if let Some(keepers) = &mut self.keepers {
+            keepers.read(self.phase.reads_training_data(), task, member);
+        }
         for (loser, attempt) in hand_outs.iter().filter(|(holder, _)| *holder != member) {
             self.withdraw(*loser, vec![TaskHandOut { task, attempt: *attempt }], fleet, ctx);
         }
         Some(hand_outs.into_iter().map(|(holder, _)| holder).collect())
-    }
-
-    /// Orders a trainer to stop work on hand-outs that are over.
-    pub(crate) fn withdraw(
-        &mut self,
-        trainer: Member,
-        tasks: Vec<TaskHandOut>,
-        fleet: &Fleet,
-        ctx: &mut Context,
-    ) {
-        if tasks.is_empty() || !fleet.is_worker(trainer) {
-            return;
-        }
-        self.losers.ordered(trainer, &tasks, ctx.now());
-        let (epoch, phase) = (ctx.epoch(), self.phase.no);
-        fleet.send(trainer.slot, Command::Withdraw { epoch, phase, tasks }, ctx);
     }
 
     /// A trainer has stopped work on these hand-outs.

@@ -60,7 +60,7 @@ impl PhaseState {
         let mut dealt = Vec::new();
         let work = match sharing {
             Sharing::Lanes { lanes } => {
-                dealt = task_order(spec.training.seed, no, tasks, spec.data.shuffle);
+                dealt = task_order(spec, no, tasks);
                 PhaseWork::Lanes(Lanes::new(lanes, generation))
             }
             Sharing::Queue | Sharing::ClockedQueue { .. } | Sharing::ReadOnly => {

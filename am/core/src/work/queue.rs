@@ -194,6 +194,11 @@ impl Queue {
         (self.done + self.set_aside) as usize == self.tasks.len()
     }
 
+    /// The order in which tasks are handed out.
+    pub(crate) fn order(&self) -> &[u32] {
+        &self.order
+    }
+
     /// Tasks done, and all.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.done, self.tasks.len() as u32)

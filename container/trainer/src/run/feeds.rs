@@ -13,6 +13,7 @@ use heddle_protocol::job_spec::{JobPhase, JobSpec, TaskShare};
 use heddle_protocol::manifest::InputPlan;
 use tokio::sync::OnceCell;
 
+use crate::cache::TaskCache;
 use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings};
 
@@ -21,6 +22,7 @@ pub(super) struct Feeds {
     plan: Arc<InputPlan>,
     quarantine: PathBuf,
     waits: StorageWaits,
+    cache: Option<Arc<TaskCache>>,
     items: Sender<(FeedId, FeedItem)>,
     /// The first bad record of the test data and of the training data, once it is looked for.
     first_bad: [Arc<OnceCell<String>>; 2],
@@ -35,10 +37,11 @@ impl Feeds {
         plan: InputPlan,
         quarantine: PathBuf,
         waits: StorageWaits,
+        cache: Option<Arc<TaskCache>>,
         items: Sender<(FeedId, FeedItem)>,
     ) -> Self {
         let (plan, first_bad) = (Arc::new(plan), Default::default());
-        Self { plan, quarantine, waits, items, first_bad, started: 0, error: None }
+        Self { plan, quarantine, waits, cache, items, first_bad, started: 0, error: None }
     }
 
     /// Replaces the input plan.
@@ -70,13 +73,15 @@ impl Feeds {
             rows: spec.training.batch as usize,
             batch_features: spec.batch_features,
             // The rest is for code and the buffers of lines and connections.
-            ahead_bytes: usize::try_from(spec.trainers.memory.0 / 8 * 7).unwrap_or(usize::MAX),
+            ahead_bytes: usize::try_from(spec.working_memory().0 / 8 * 7).unwrap_or(usize::MAX),
             class_weights: ClassWeights::of(spec),
             bad_records: spec.data.bad_records,
             first_bad: (spec.data.failed_share == TaskShare(0))
                 .then(|| Arc::clone(&self.first_bad[usize::from(training)])),
             quarantine: self.quarantine.clone(),
             waits: self.waits.clone(),
+            cache: self.cache.clone(),
+            measures: kind.stage.is_some() && spec.measured_columns() > 0,
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod tests;
 mod trainer;
 mod work;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ use feeds::Feeds;
 pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
+use crate::cache::TaskCache;
 use crate::export::{self, ExportError};
 use crate::feed::{FeedId, FeedItem};
 use crate::input_plan::{self, InputPlanError};
@@ -227,7 +229,9 @@ fn run_with(
     let reports = reporter.clone();
     // After the algorithm: another program may replace this process there, and it reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
-    let feeds = Feeds::new(plan, quarantine, status.waits(), items);
+    // In the container's folder of work files.
+    let cache = TaskCache::for_job(&welcome.spec, Path::new("."));
+    let feeds = Feeds::new(plan, quarantine, status.waits(), cache, items);
     let (turn, slowness) = (status.turn(), status.slowness.clone());
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());

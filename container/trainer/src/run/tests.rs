@@ -280,7 +280,7 @@ impl Rig {
             Arc::clone(&shards),
             LoopReports::new(Box::new(move |report| sink.lock().unwrap().push(report))),
             status.clone(),
-            Feeds::new(plan, dir.path().join("bad"), status.waits(), items),
+            Feeds::new(plan, dir.path().join("bad"), status.waits(), None, items),
         );
         Self { _dir: dir, trainer, shards, items: read, reports }
     }

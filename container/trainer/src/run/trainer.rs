@@ -116,8 +116,7 @@ impl<P: DataPlane> Trainer<P> {
         let index_features = self.algorithm.indexes_features(kind);
         let settings = self.feeds.settings(&self.spec, kind, phase.no, features, index_features);
         let tasks = settings.plan.tasks(kind.reads_training_data).len() as u32;
-        let seed = self.spec.training.seed;
-        let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
+        let order = task_order(&self.spec, phase.no, tasks);
         let work = TrainerWork::new(era, phase.sharing, kind, settings, ready, order);
         self.work = Some(TrainerWork { places, ..work });
         self.status.begin_phase();

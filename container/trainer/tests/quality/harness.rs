@@ -211,8 +211,7 @@ impl Job {
     fn collective(&mut self, no: PhaseNo) -> Summary {
         let training = &self.spec.training;
         let lanes = training.lanes;
-        let order =
-            task_order(training.seed, no, self.plan.train.len() as u32, self.spec.data.shuffle);
+        let order = task_order(&self.spec, no, self.plan.train.len() as u32);
         let mut metrics: Vec<TaskMetrics> = vec![TaskMetrics::default(); lanes as usize];
         let mut tasks: Vec<_> =
             (0..lanes).map(|lane| lane_tasks(&order, Lane(lane), lanes)).collect();

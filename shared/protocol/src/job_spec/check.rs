@@ -19,7 +19,9 @@ use super::limits::{
 };
 use super::liveness::check_liveness;
 use super::objective::check_keys;
-use super::options::{Consistency, KeptPass, LabelScale, LabelScaling, ModelFormat, TaskSize};
+use super::options::{
+    Consistency, DataCache, KeptPass, LabelScale, LabelScaling, ModelFormat, TaskSize,
+};
 use super::phase::{TableUse, table_use};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
@@ -80,6 +82,13 @@ fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
         "must be above 0".to_owned()
+    })?;
+    let (cache, memory) = (spec.cache_bytes(), spec.trainers.memory);
+    rule(data.cache != DataCache::Memory || cache <= memory.0 / 4 * 3, "data.cache-size", || {
+        format!(
+            "is {}, must be at most three quarters of trainers.memory = {memory} with data.cache = \"memory\"",
+            Bytes(cache)
+        )
     })?;
     let in_lanes = spec.training.consistency == Consistency::Bsp;
     rule(!in_lanes || data.failed_share == TaskShare(0), "data.failed-share", || {

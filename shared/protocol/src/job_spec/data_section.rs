@@ -5,8 +5,10 @@ use super::file::section::section;
 use super::file::{columns, paths, values};
 use super::limits::PASSES_MAX;
 use super::location::Location;
-use super::options::{BadRecords, DATA_FORMATS, DataFormat, TaskSize, data_format_doc};
-use super::value::TaskShare;
+use super::options::{
+    BadRecords, DATA_CACHES, DATA_FORMATS, DataCache, DataFormat, TaskSize, data_format_doc,
+};
+use super::value::{Bytes, TaskShare};
 
 section! {
     (take, key)
@@ -78,6 +80,16 @@ section! {
         /// (at least 4 tasks per lane or trainer, at most 32MiB each).
         key task_size: TaskSize = "data.task-size",
             Value("\"auto\""), Never, read(take.with(key, values::task_size));
+        /// What a trainer keeps of the records that it has read, decoded, for later passes: "off",
+        /// "memory", or "disk" (its folder of work files). The model is the same.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key cache: DataCache = "data.cache",
+            Value("\"off\""), Freely + site, read(take.choice(key, DATA_CACHES, &[]));
+        /// Bytes that each trainer keeps at the most; tasks that do not fit are read again. "auto":
+        /// half of trainers.memory, which data.cache = "memory" takes from it; on disk 10GiB.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key cache_size: Option<Bytes> = "data.cache-size",
+            Value("\"auto\""), Freely + site, read(take.with(key, values::cache_size));
         /// Whether each pass takes the tasks in a random order of its own, which the seed
         /// determines.
         key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key));

@@ -23,6 +23,8 @@ const SITE_KEYS: &str = "site-keys";
 const UNDECIDED: &str = "undecided";
 /// The field of the JSON form with the limit of batches: a continued run has that of its checkpoint.
 const BATCH_FEATURES: &str = "batch-features";
+/// The field of the JSON form with the way in which tasks are dealt to lanes: a continued run goes on as it began.
+const LANES_KEEP_TASKS: &str = "lanes-keep-tasks";
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,6 +90,7 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
     keys.remove(SITE_KEYS);
     keys.remove(UNDECIDED);
     keys.remove(BATCH_FEATURES);
+    keys.remove(LANES_KEEP_TASKS);
     // A run that began with the newest checkpoint of a folder is the same job whichever is the newest by now.
     if let Some(init) = &spec.model.init {
         keys.insert("model.init".to_owned(), warm_start::folder(init).to_string());
@@ -259,9 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_batches_is_not_part_of_the_job() {
+    fn rules_of_the_run_are_not_part_of_the_job() {
         let limit = BatchFeatures::of(Bytes::mib(64));
         assert_eq!(changed(|spec| spec.batch_features = limit), (true, vec![]));
+        assert_eq!(changed(|spec| spec.lanes_keep_tasks = true), (true, vec![]));
     }
 
     #[test]

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::algorithm::AlgorithmKind;
 use super::batch_features::BatchFeatures;
 use super::columns::{Schema, default_null};
-use super::limits::task_errors;
+use super::limits::{CACHE_ON_DISK, task_errors};
 use super::options::{
-    BadRecords, CheckpointDigest, Consistency, DataFormat, JobKind, KeptPass, LabelScaling,
-    ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, JobKind, KeptPass,
+    LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull,
+    TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
@@ -78,9 +79,30 @@ pub struct JobSpec {
     /// Features after which a minibatch is closed: of the memory that trainers had when the run began.
     #[serde(default, skip_serializing_if = "super::table::is_default")]
     pub batch_features: BatchFeatures,
+    /// BSP: whether a lane has the same tasks in each pass. Runs that began before this was so: `false`.
+    #[serde(default, skip_serializing_if = "super::table::is_default")]
+    pub lanes_keep_tasks: bool,
 }
 
 impl JobSpec {
+    /// Bytes of the records that a trainer keeps for later passes; 0 without a cache.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        let stated = self.data.cache_size.map(|size| size.0);
+        match self.data.cache {
+            DataCache::Off => 0,
+            DataCache::Memory => stated.unwrap_or(self.trainers.memory.0 / 2),
+            DataCache::Disk => stated.unwrap_or(CACHE_ON_DISK.0),
+        }
+    }
+
+    /// The memory of a trainer without the records that it keeps there.
+    #[must_use]
+    pub fn working_memory(&self) -> Bytes {
+        let kept = if self.data.cache == DataCache::Memory { self.cache_bytes() } else { 0 };
+        Bytes(self.trainers.memory.0.saturating_sub(kept))
+    }
+
     /// The JSON form, as processes pass it on.
     ///
     /// # Panics
@@ -226,6 +248,8 @@ pub fn sample() -> JobSpec {
             cross: Vec::new(),
             passes: 1,
             task_size: TaskSize::Auto,
+            cache: DataCache::Off,
+            cache_size: None,
             shuffle: true,
             class_weights: Vec::new(),
             bad_records: BadRecords::Fail,
@@ -269,6 +293,7 @@ pub fn sample() -> JobSpec {
         undecided: BTreeSet::new(),
         schema: None,
         batch_features: BatchFeatures::default(),
+        lanes_keep_tasks: false,
     }
 }
 

@@ -44,6 +44,8 @@ pub const VALUES_MAX: u64 = 1 << 40;
 pub(super) const MEMORY_MIN: Bytes = Bytes::mib(32);
 /// Least bytes a second of savers.
 pub(super) const BANDWIDTH_MIN: Bytes = Bytes(1 << 10);
+/// Bytes of records that a trainer keeps on disk, unless given.
+pub(super) const CACHE_ON_DISK: Bytes = Bytes(10 << 30);
 /// Mirrors of a checkpoint directory.
 pub const MIRRORS_MAX: usize = 4;
 /// Most checkpoints that are kept.

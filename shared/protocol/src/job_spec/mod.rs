@@ -47,9 +47,9 @@ pub use liveness::LivenessTimes;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, CheckpointDigest, Consistency, DataFormat, JobKind, KeptPass, LabelScale,
-    LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull,
-    TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, JobKind, KeptPass,
+    LabelScale, LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope,
+    TableFull, TaskSize,
 };
 pub use phase::{
     JobPhase, Stage, TableUse, job_phase, passes_begun, phase_count, phase_text, phases_after,

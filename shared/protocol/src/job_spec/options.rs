@@ -110,6 +110,23 @@ pub enum TaskSize {
     Bytes(Bytes),
 }
 
+/// Where a trainer keeps the records of tasks that it has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataCache {
+    /// It reads them again in each pass.
+    #[default]
+    Off,
+    /// In its memory.
+    Memory,
+    /// In files.
+    Disk,
+}
+
+/// The words of `data.cache`.
+pub(super) const DATA_CACHES: &[(&str, DataCache)] =
+    &[("off", DataCache::Off), ("memory", DataCache::Memory), ("disk", DataCache::Disk)];
+
 /// What to do with a record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -71,7 +71,7 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let of_site = origins.iter().filter(|(_, origin)| matches!(origin, Origin::Site { .. }));
     spec.site_keys = of_site.map(|(key, _)| (*key).to_owned()).collect();
     spec.undecided = undecided;
-    spec.batch_features = BatchFeatures::of(spec.trainers.memory);
+    spec.batch_features = BatchFeatures::of(spec.working_memory());
     check(&spec).map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
@@ -148,5 +148,6 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         undecided: BTreeSet::new(),
         schema: None,
         batch_features: BatchFeatures::default(),
+        lanes_keep_tasks: true,
     })
 }

@@ -50,6 +50,14 @@ pub(in crate::job_spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
     }
 }
 
+/// Bytes of a trainer's cache, or `auto`.
+pub(in crate::job_spec) fn cache_size(raw: &Raw) -> Result<Option<Bytes>, String> {
+    match task_size(raw)? {
+        TaskSize::Auto => Ok(None),
+        TaskSize::Bytes(size) => Ok(Some(size)),
+    }
+}
+
 /// `false`: labels as they are.
 pub(in crate::job_spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String> {
     match raw.value {
