@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use heddle_avro::{BlockDecoder, BlockHead, AvroHeader, MARKER_BYTES, first_records};
+use heddle_avro::{AvroHeader, BlockDecoder, BlockHead, MARKER_BYTES, UnpackedBlock, first_records};
 use heddle_columns::NullTexts;
 use heddle_columns::typed::{LeafNeed, NeededLeaf, TextKeys};
 use libfuzzer_sys::fuzz_target;
@@ -23,10 +23,14 @@ fuzz_target!(|bytes: &[u8]| {
         let end = head.head_bytes + head.bytes as usize;
         let Some(packed) = rest.get(head.head_bytes..end) else { return };
         let _ = first_records(&header, head, packed, 3);
-        if decoder.begin(head, packed).is_err() {
+        let mut records = Vec::new();
+        if header.unpack(packed, &mut records).is_err() {
             return;
         }
-        while let Ok(Some(_)) = decoder.next_rows() {}
+        let Ok(mut block) = UnpackedBlock::new(head, &records) else { return };
+        while let Ok(true) = decoder.decode(&mut block) {
+            decoder.take_rows();
+        }
         rest = rest.get(end + MARKER_BYTES..).unwrap_or_default();
     }
 });

@@ -13,61 +13,56 @@ pub(crate) struct LeafBuilder {
     numbers: Vec<f64>,
     /// Keys or indices.
     keys: Vec<u64>,
-    /// 1: a value is there.
-    definitions: Vec<i16>,
-    /// Of lists: 0 begins a row.
-    repetitions: Vec<i16>,
+    /// Where the values of each row end.
+    ends: Vec<u32>,
 }
 
 impl LeafBuilder {
     pub(crate) fn new(need: LeafNeed, is_list: bool) -> Self {
-        let (numbers, keys) = (Vec::new(), Vec::new());
-        let (definitions, repetitions) = (Vec::new(), Vec::new());
-        Self { need, is_list, numbers, keys, definitions, repetitions }
+        Self { need, is_list, numbers: Vec::new(), keys: Vec::new(), ends: Vec::new() }
     }
 
-    /// Adds a value, the first of its row or not.
-    #[inline]
-    pub(crate) fn push(&mut self, value: Scalar<'_>, is_first: bool) {
-        let is_there = match &self.need {
-            LeafNeed::Number => {
-                let number = match value {
-                    Scalar::Boolean(is_true) => Some(f64::from(u8::from(is_true))),
-                    Scalar::Whole(number) => Some(number as f64),
-                    Scalar::Number(number) => Some(number),
-                    Scalar::Missing | Scalar::Text(_) => None,
-                };
-                if let Some(number) = number {
-                    self.numbers.push(number);
-                }
-                number.is_some()
+    /// Adds a value of the present row, if the leaf needs values of its kind.
+    #[inline(always)] // The kind is known where it is called.
+    pub(crate) fn push(&mut self, value: Scalar<'_>) {
+        match (&self.need, value) {
+            (_, Scalar::Missing) => {}
+            (LeafNeed::Number, Scalar::Whole(number)) => self.numbers.push(number as f64),
+            (LeafNeed::Number, Scalar::Number(number)) => self.numbers.push(number),
+            (LeafNeed::Number, Scalar::Boolean(is_true)) => {
+                self.numbers.push(f64::from(u8::from(is_true)));
             }
-            need => {
-                let key = match need {
-                    LeafNeed::Key(keys) => key_of(keys, value),
-                    _ => index_of(value),
-                };
-                if let Some(key) = key {
-                    self.keys.push(key);
-                }
-                key.is_some()
-            }
-        };
-        self.definitions.push(i16::from(is_there));
-        if self.is_list {
-            self.repetitions.push(i16::from(!is_first));
+            (LeafNeed::Key(keys), value) => self.keys.extend(key_of(keys, value)),
+            (LeafNeed::Index, Scalar::Whole(number)) => self.keys.push(number.cast_unsigned()),
+            (LeafNeed::Number, Scalar::Text(_)) | (LeafNeed::Index, _) => {}
         }
+    }
+
+    /// Ends the present row.
+    #[inline(always)]
+    pub(crate) fn end_row(&mut self) {
+        // A list has at most `ITEMS_MAX` items, and the lists of a block less than 2³² together.
+        self.ends.push(self.len() as u32);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        // One of them is empty.
+        self.numbers.len() + self.keys.len()
     }
 
     /// Takes what was gathered.
     pub(crate) fn take(&mut self) -> LeafBlock {
+        if !self.is_list && self.len() == self.ends.len() {
+            // Each row has its value.
+            self.ends.clear();
+        }
         let values = match self.need {
             LeafNeed::Number => LeafValues::Numbers(taken(&mut self.numbers)),
             LeafNeed::Key(_) => LeafValues::Keys(taken(&mut self.keys)),
             LeafNeed::Index => LeafValues::Indices(taken(&mut self.keys)),
         };
-        let definitions = taken(&mut self.definitions);
-        LeafBlock::new(values, definitions, 1, taken(&mut self.repetitions))
+        LeafBlock::new(values, taken(&mut self.ends))
     }
 }
 
@@ -77,7 +72,7 @@ fn taken<T>(values: &mut Vec<T>) -> Vec<T> {
     std::mem::replace(values, room)
 }
 
-#[inline]
+#[inline(always)]
 fn key_of(keys: &TextKeys, value: Scalar<'_>) -> Option<u64> {
     match value {
         Scalar::Text(text) => Some(keys.key(text)),
@@ -86,12 +81,5 @@ fn key_of(keys: &TextKeys, value: Scalar<'_>) -> Option<u64> {
             Some(key::of_text(keys.seed, if is_true { b"true" } else { b"false" }))
         }
         Scalar::Missing | Scalar::Number(_) => None,
-    }
-}
-
-fn index_of(value: Scalar<'_>) -> Option<u64> {
-    match value {
-        Scalar::Whole(number) => Some(number.cast_unsigned()),
-        _ => None,
     }
 }

@@ -18,18 +18,33 @@ const BYTES_MAX: usize = 256 << 10;
 /// Items of a list at the most.
 const ITEMS_MAX: usize = 8 << 20;
 
-/// Decodes the needed leaves of blocks.
+/// Decodes the needed leaves of blocks, some rows at a time: those of small blocks together.
 #[derive(Debug)]
 pub struct BlockDecoder {
     header: Arc<AvroHeader>,
     fields: Vec<FieldPlan>,
     leaves: Vec<LeafBuilder>,
-    /// The present block, unpacked.
-    records: Vec<u8>,
-    /// Of these bytes, those that are decoded.
-    at: usize,
+    /// What was decoded and not taken yet.
+    rows: usize,
+    bytes: usize,
+}
+
+/// The records of a block, unpacked, of which some are decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct UnpackedBlock<'r> {
+    records: Wire<'r>,
     left: u64,
     decoded: u64,
+}
+
+impl<'r> UnpackedBlock<'r> {
+    /// `records`: of the block, [unpacked](AvroHeader::unpack).
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn new(head: BlockHead, records: &'r [u8]) -> Result<Self, AvroError> {
+        Ok(Self { records: Wire(records), left: checked_records(head, records)?, decoded: 0 })
+    }
 }
 
 /// What becomes of a field of a record.
@@ -38,6 +53,21 @@ struct FieldPlan {
     id: TypeId,
     /// The leaves that are made of it.
     leaves: Vec<usize>,
+    kind: FieldKind,
+    /// Of a union of null and another type.
+    branches: Vec<TypeId>,
+    /// The type beside null.
+    own: TypeId,
+}
+
+/// The usual types of columns, for which less is decided at each value.
+#[derive(Clone, Copy, Debug)]
+enum FieldKind {
+    Whole,
+    Text,
+    Wholes,
+    /// Any type.
+    Other,
 }
 
 impl BlockDecoder {
@@ -51,46 +81,49 @@ impl BlockDecoder {
         let leaves = needed.iter().map(leaf).collect();
         let plan = |(place, (_, id)): (usize, &(String, TypeId))| {
             let own = needed.iter().enumerate().filter(|(_, needed)| needed.leaf == place);
-            FieldPlan { id: *id, leaves: own.map(|(leaf, _)| leaf).collect() }
+            FieldPlan::new(&header.schema, *id, own.map(|(leaf, _)| leaf).collect())
         };
         let fields = header.schema.fields.iter().enumerate().map(plan).collect();
-        Self { header, fields, leaves, records: Vec::new(), at: 0, left: 0, decoded: 0 }
+        Self { header, fields, leaves, rows: 0, bytes: 0 }
     }
 
-    /// Begins a block.
+    /// Decodes records of a block until it ends, or as many are decoded as are [taken](Self::take_rows) at once. Returns
+    /// whether they are.
     ///
     /// # Errors
-    /// It is damaged.
-    pub fn begin(&mut self, head: BlockHead, packed: &[u8]) -> Result<(), AvroError> {
-        self.header.codec.unpack(packed, &mut self.records)?;
-        (self.at, self.decoded) = (0, 0);
-        self.left = checked_records(head, &self.records)?;
-        Ok(())
-    }
-
-    /// The next rows of the block, unless it has ended.
-    ///
-    /// # Errors
-    /// It is damaged.
-    pub fn next_rows(&mut self) -> Result<Option<RowBlock>, AvroError> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        let mut wire = Wire(&self.records[self.at..]);
-        let (mut rows, all) = (0, wire.0.len());
-        while self.left > 0 && rows < ROWS_MAX && all - wire.0.len() < BYTES_MAX {
-            for field in &self.fields {
-                let read = field.read(&self.header.schema, &mut wire, &mut self.leaves);
-                read.map_err(|error| AvroError(format!("record {}: {error}", self.decoded)))?;
+    /// It is damaged. The rows before can be taken.
+    pub fn decode(&mut self, block: &mut UnpackedBlock<'_>) -> Result<bool, AvroError> {
+        let all = block.records.0.len() + self.bytes;
+        while self.rows < ROWS_MAX && self.bytes < BYTES_MAX {
+            if block.left == 0 {
+                return Ok(false);
             }
-            (rows, self.left, self.decoded) = (rows + 1, self.left - 1, self.decoded + 1);
+            for field in &self.fields {
+                let read = field.read(&self.header.schema, &mut block.records, &mut self.leaves);
+                read.map_err(|error| AvroError(format!("record {}: {error}", block.decoded)))?;
+            }
+            (block.left, block.decoded) = (block.left - 1, block.decoded + 1);
+            (self.rows, self.bytes) = (self.rows + 1, all - block.records.0.len());
+            if block.left == 0 && !block.records.0.is_empty() {
+                let rest = block.records.0.len();
+                return Err(AvroError(format!("{rest} bytes come after its last record")));
+            }
         }
-        self.at = self.records.len() - wire.0.len();
-        if self.left == 0 && !wire.0.is_empty() {
-            let rest = wire.0.len();
-            return Err(AvroError(format!("{rest} bytes come after its last record")));
-        }
-        Ok(Some(RowBlock { rows, leaves: self.leaves.iter_mut().map(LeafBuilder::take).collect() }))
+        Ok(true)
+    }
+
+    /// Number of rows that were decoded and not taken.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes the rows that were decoded, if there are any.
+    pub fn take_rows(&mut self) -> Option<RowBlock> {
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        let leaves = self.leaves.iter_mut().map(LeafBuilder::take);
+        (rows > 0).then(|| RowBlock { rows, leaves: leaves.collect() })
     }
 }
 
@@ -105,58 +138,101 @@ fn checked_records(head: BlockHead, records: &[u8]) -> Result<u64, AvroError> {
 }
 
 impl FieldPlan {
-    fn read<'v>(
+    fn new(schema: &AvroSchema, id: TypeId, leaves: Vec<usize>) -> Self {
+        let types = &schema.types;
+        let (own, kind) = match schema.beside_null(id) {
+            None => (id, FieldKind::Other),
+            Some(own) => match &types[own] {
+                _ if leaves.len() != 1 => (own, FieldKind::Other),
+                AvroType::Whole(_) => (own, FieldKind::Whole),
+                AvroType::Text => (own, FieldKind::Text),
+                AvroType::Array(items) if matches!(types[*items], AvroType::Whole(_)) => {
+                    (own, FieldKind::Wholes)
+                }
+                _ => (own, FieldKind::Other),
+            },
+        };
+        let branches = match &types[id] {
+            AvroType::Union(branches) => branches.clone(),
+            _ => Vec::new(),
+        };
+        Self { id, leaves, kind, branches, own }
+    }
+
+    #[inline]
+    fn read(
         &self,
-        schema: &'v AvroSchema,
-        wire: &mut Wire<'v>,
+        schema: &AvroSchema,
+        wire: &mut Wire<'_>,
         leaves: &mut [LeafBuilder],
     ) -> Result<(), AvroError> {
-        let [first, others @ ..] = &self.leaves[..] else {
+        let [first, ..] = self.leaves[..] else {
             return skip(&schema.types, self.id, wire, 0);
         };
-        let mut add = |value: Scalar<'_>, is_first| {
-            leaves[*first].push(value, is_first);
-            others.iter().for_each(|leaf| leaves[*leaf].push(value, is_first));
-        };
-        each_value(schema, self.id, wire, &mut add)
+        let leaf = &mut leaves[first];
+        match self.kind {
+            FieldKind::Other => {
+                let add = |value: Scalar<'_>| {
+                    self.leaves.iter().for_each(|leaf| leaves[*leaf].push(value));
+                };
+                each_value(schema, self.id, wire, add)?;
+                self.leaves.iter().for_each(|leaf| leaves[*leaf].end_row());
+                return Ok(());
+            }
+            _ if !self.branches.is_empty() && branch(&self.branches, wire)? != self.own => {}
+            FieldKind::Whole => leaf.push(Scalar::Whole(wire.long()?)),
+            FieldKind::Text => leaf.push(Scalar::Text(wire.text()?)),
+            FieldKind::Wholes => each_item(wire, |wire| {
+                leaf.push(Scalar::Whole(wire.long()?));
+                Ok(())
+            })?,
+        }
+        leaf.end_row();
+        Ok(())
     }
 }
 
-/// Calls `add` with each value of a column in a row, and whether it is the first: an item of a list, or the value. An empty
-/// list has a missing one.
-#[inline]
-fn each_value<'v>(
-    schema: &'v AvroSchema,
+/// Calls `add` with each value of a column in a row: the items of a list, or the value.
+fn each_value(
+    schema: &AvroSchema,
     mut id: TypeId,
-    wire: &mut Wire<'v>,
-    add: &mut impl FnMut(Scalar<'_>, bool),
+    wire: &mut Wire<'_>,
+    mut add: impl FnMut(Scalar<'_>),
 ) -> Result<(), AvroError> {
     let types = &schema.types;
     if let AvroType::Union(branches) = &types[id] {
         id = branch(branches, wire)?;
     }
     let AvroType::Array(items) = &types[id] else {
-        add(scalar(types, id, wire)?, true);
+        add(scalar(types, id, wire)?);
         return Ok(());
     };
+    each_item(wire, |wire| {
+        add(scalar(types, *items, wire)?);
+        Ok(())
+    })
+}
+
+/// Reads an array.
+#[inline(always)]
+fn each_item<'v>(
+    wire: &mut Wire<'v>,
+    mut read: impl FnMut(&mut Wire<'v>) -> Result<(), AvroError>,
+) -> Result<(), AvroError> {
     let mut all = 0;
     loop {
         let count = wire.items()?;
         if count == 0 {
-            break;
+            return Ok(());
         }
-        if all + count > ITEMS_MAX {
+        all += count;
+        if all > ITEMS_MAX {
             return Err(AvroError(format!("a list of more than {ITEMS_MAX} items")));
         }
         for _ in 0..count {
-            add(scalar(types, *items, wire)?, all == 0);
-            all += 1;
+            read(wire)?;
         }
     }
-    if all == 0 {
-        add(Scalar::Missing, true);
-    }
-    Ok(())
 }
 
 /// The first records of a block, with all their columns.
@@ -170,7 +246,7 @@ pub fn first_records(
     most: usize,
 ) -> Result<Vec<Vec<FirstValue>>, AvroError> {
     let mut records = Vec::new();
-    header.codec.unpack(packed, &mut records)?;
+    header.unpack(packed, &mut records)?;
     let count = checked_records(head, &records)?.min(most as u64);
     let mut wire = Wire(&records);
     let columns = header.columns.columns.iter().zip(&header.columns.leaves);
@@ -181,8 +257,8 @@ pub fn first_records(
             &(String, TypeId),
         )| {
             let mut values = Vec::new();
-            let mut add = |value: Scalar<'_>, _| values.push(first_value(value));
-            each_value(&header.schema, *id, &mut wire, &mut add)?;
+            let add = |value: Scalar<'_>| values.push(first_value(value));
+            each_value(&header.schema, *id, &mut wire, add)?;
             Ok(match column.shape {
                 ColumnShape::List(_) => list_of(values, **leaf),
                 _ => values.pop().unwrap_or(FirstValue::Missing),

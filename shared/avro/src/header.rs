@@ -46,6 +46,14 @@ impl AvroHeader {
         let codec = Codec::of_name(codec)?;
         Ok(Some(Self { columns: schema.columns(), bytes, marker, schema, codec }))
     }
+
+    /// Unpacks a block, after what `records` has: at most [`BLOCK_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// It is damaged, or larger.
+    pub fn unpack(&self, packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> {
+        self.codec.unpack(packed, records)
+    }
 }
 
 /// What a header has.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 use flate2::Crc;
-use heddle_columns::typed::{FirstValue, LeafBlock, LeafNeed, NeededLeaf, TextKeys};
+use heddle_columns::typed::{FirstValue, LeafBlock, LeafNeed, NeededLeaf, RowBlock, TextKeys};
 use heddle_columns::{NullTexts, ValueKind, key};
 use proptest::prelude::*;
 
@@ -199,20 +199,28 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
     let need = LeafNeed::Key(TextKeys { seed: key::seed("y"), null: NullTexts::new(&[]) });
     needed.push(NeededLeaf { leaf: place("y")?, need });
     let mut decoder = BlockDecoder::new(Arc::clone(&header), &needed);
+    let mut take = |decoder: &mut BlockDecoder| {
+        while let Some(RowBlock { rows, mut leaves }) = decoder.take_rows() {
+            for _ in 0..rows {
+                leaves.iter_mut().for_each(LeafBlock::next_row);
+                row(&leaves);
+            }
+        }
+    };
     let mut rest = &bytes[header.bytes as usize..];
     while !rest.is_empty() {
         let head = BlockHead::parse(rest)?;
         let block = rest.get(head.head_bytes..).and_then(|rest| rest.get(..head.bytes as usize));
         let block = block.ok_or_else(|| AvroError("cut".to_owned()))?;
-        decoder.begin(head, block)?;
-        while let Some(mut block) = decoder.next_rows()? {
-            for _ in 0..block.rows {
-                block.leaves.iter_mut().for_each(LeafBlock::next_row);
-                row(&block.leaves);
-            }
+        let mut records = Vec::new();
+        header.unpack(block, &mut records)?;
+        let mut block = UnpackedBlock::new(head, &records)?;
+        while decoder.decode(&mut block)? {
+            take(&mut decoder);
         }
         rest = rest.get(head.head_bytes + head.bytes as usize + MARKER_BYTES..).unwrap_or_default();
     }
+    take(&mut decoder);
     Ok(())
 }
 
@@ -336,6 +344,36 @@ fn what_is_damaged_is_named() {
     long(&mut bytes, 3);
     text(&mut bytes, b"\0\0");
     assert_eq!(error(&bytes), "3 records in 2 bytes, unpacked");
+}
+
+#[test]
+fn rows_of_small_blocks_come_together_until_one_is_damaged() {
+    let whole = Arc::new(parse(&header("null")).expect("sound"));
+    let needed = [NeededLeaf { leaf: 1, need: LeafNeed::Number }];
+    let mut decoder = BlockDecoder::new(Arc::clone(&whole), &needed);
+    let mut decode = |records: &[u8], count: u64| {
+        let head = BlockHead { records: count, bytes: records.len() as u64, head_bytes: 0 };
+        decoder.decode(&mut UnpackedBlock::new(head, records)?).map(|_| decoder.rows())
+    };
+    let records = |rows: std::ops::Range<usize>| {
+        let mut records = Vec::new();
+        rows.for_each(|n| Row { n }.write(&mut records));
+        records
+    };
+    assert_eq!(decode(&records(0..3), 3), Ok(3));
+    assert_eq!(decode(&[], 0), Ok(3));
+    assert_eq!(decode(&records(3..5), 2), Ok(5));
+    let mut cut = records(5..8);
+    cut.truncate(cut.len() - 1);
+    let error = AvroError("record 2: it ends within a value".to_owned());
+    assert_eq!(decode(&cut, 3), Err(error));
+    let mut block = decoder.take_rows().expect("rows");
+    assert_eq!(block.rows, 7);
+    for n in 0..block.rows {
+        block.leaves[0].next_row();
+        assert_eq!(block.leaves[0].numbers(), Row { n }.price().as_slice());
+    }
+    assert!(decoder.take_rows().is_none());
 }
 
 /// Bytes that decoding may take at a time: the packed block, the unpacked one, and its rows.

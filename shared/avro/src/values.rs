@@ -19,10 +19,10 @@ pub(crate) enum Scalar<'v> {
 
 /// The value of a type. Those with parts are skipped.
 #[inline]
-pub(crate) fn scalar<'v>(
-    types: &'v [AvroType],
+pub(crate) fn scalar<'v, 't: 'v, 'w: 'v>(
+    types: &'t [AvroType],
     id: TypeId,
-    wire: &mut Wire<'v>,
+    wire: &mut Wire<'w>,
 ) -> Result<Scalar<'v>, AvroError> {
     Ok(match &types[id] {
         AvroType::Null => Scalar::Missing,

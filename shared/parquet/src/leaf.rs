@@ -142,7 +142,8 @@ impl LeafReader {
             }
         };
         let Levels { definitions, repetitions } = levels;
-        Ok(LeafBlock::new(values, definitions, self.leaf.max_def_level(), repetitions))
+        let level_max = self.leaf.max_def_level();
+        Ok(LeafBlock::of_levels(values, &definitions, level_max, &repetitions))
     }
 }
 

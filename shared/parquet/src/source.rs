@@ -4,11 +4,10 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use heddle_columns::typed::ReadAhead;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// Bytes that are read ahead of a column.
-const AHEAD_BYTES: u64 = 1 << 20;
 /// The largest page that is read, packed and unpacked.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes from which the header of a page is read, as a rule: it may have the lowest and the highest value of the page.
@@ -23,19 +22,12 @@ pub trait ReadAt: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes>;
 }
 
-/// The bytes of one column of a row group, which is read from start to end: 1 MiB ahead of the present page.
+/// The bytes of one column of a row group, which is read from start to end.
 pub(crate) struct ColumnBytes {
     file: Arc<dyn ReadAt>,
     /// One beyond the last byte, as an offset in the file.
     end: u64,
     ahead: Mutex<ReadAhead>,
-}
-
-/// What was read.
-#[derive(Default)]
-struct ReadAhead {
-    start: u64,
-    bytes: Bytes,
 }
 
 impl ColumnBytes {
@@ -46,21 +38,11 @@ impl ColumnBytes {
     /// The bytes from `start` on, `least` at least unless the column ends before.
     fn from(&self, start: u64, least: usize) -> Result<Bytes> {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let least = (least as u64).min(self.end.saturating_sub(start));
-        let at = start.checked_sub(ahead.start).filter(|at| *at <= ahead.bytes.len() as u64);
-        let held = at.map_or_else(Bytes::new, |at| ahead.bytes.slice(at as usize..));
-        if held.len() as u64 >= least {
-            return Ok(held);
-        }
-        let from = start + held.len() as u64;
-        let wanted = least.max(AHEAD_BYTES).min(self.end - start) - held.len() as u64;
-        let more = self.file.read_at(from, wanted as usize);
-        let more = more.map_err(|error| ParquetError::External(Box::new(error)))?;
-        *ahead = ReadAhead {
-            start,
-            bytes: if held.is_empty() { more } else { [&held[..], &more[..]].concat().into() },
+        let read = |from, len| {
+            let read = self.file.read_at(from, len);
+            read.map_err(|error| ParquetError::External(Box::new(error)))
         };
-        Ok(ahead.bytes.clone())
+        ahead.from(start, least, self.end, read)
     }
 }
 

@@ -29,43 +29,78 @@ pub const NULL_KEY: u64 = 0;
 #[derive(Debug)]
 pub struct LeafBlock {
     values: LeafValues,
-    /// Empty where each row has a value. (Parquet: definition levels; `level_max` means that a value is there.)
-    definitions: Vec<i16>,
-    level_max: i16,
-    /// Of lists: 0 begins a row. Empty of other leaves.
-    repetitions: Vec<i16>,
-    next_level: usize,
+    /// Where the values of each row end. Empty where each row has one value.
+    ends: Vec<u32>,
+    next_row: usize,
     /// The present row's values.
     row: Range<usize>,
 }
 
 impl LeafBlock {
-    /// Before the first row. Lists have a definition and a repetition for each item, and a pair if they are empty.
+    /// Before the first row. `ends`: where the values of each row end; may be empty if each row has one value.
     #[must_use]
-    pub fn new(
+    pub fn new(values: LeafValues, ends: Vec<u32>) -> Self {
+        Self { values, ends, next_row: 0, row: 0..0 }
+    }
+
+    /// Of Parquet's levels. A definition of `level_max` means that a value is there; a repetition of 0 begins a row.
+    /// Without definitions all values are there; without repetitions each row has at most one.
+    #[must_use]
+    pub fn of_levels(
         values: LeafValues,
-        definitions: Vec<i16>,
+        definitions: &[i16],
         level_max: i16,
-        repetitions: Vec<i16>,
+        repetitions: &[i16],
     ) -> Self {
-        Self { values, definitions, level_max, repetitions, next_level: 0, row: 0..0 }
+        let mut ends = Vec::new();
+        let mut end = 0;
+        if repetitions.is_empty() {
+            if definitions.iter().any(|definition| *definition != level_max) {
+                ends.extend(definitions.iter().map(|definition| {
+                    end += u32::from(*definition == level_max);
+                    end
+                }));
+            }
+        } else {
+            for (at, repetition) in repetitions.iter().enumerate() {
+                if *repetition == 0 && at > 0 {
+                    ends.push(end);
+                }
+                let definition = definitions.get(at);
+                end += u32::from(definition.is_none_or(|definition| *definition == level_max));
+            }
+            ends.push(end);
+        }
+        Self::new(values, ends)
+    }
+
+    /// Reads the memory of all rows in its order, into the caches of this processor. Another one has written it, and the rows of
+    /// many leaves would wait for it (a twelfth of the time for 39 columns).
+    pub fn read_all(&self) {
+        // One number of each 64 bytes.
+        let ends = self.ends.iter().step_by(16).fold(0, |all, end| all ^ end);
+        let values = match &self.values {
+            LeafValues::Numbers(numbers) => {
+                numbers.iter().step_by(8).fold(0, |all, number| all ^ number.to_bits())
+            }
+            LeafValues::Keys(keys) | LeafValues::Indices(keys) => {
+                keys.iter().step_by(8).fold(0, |all, key| all ^ key)
+            }
+        };
+        std::hint::black_box((ends, values));
     }
 
     /// Moves on to the next row; the first call begins the first one.
     #[inline]
     pub fn next_row(&mut self) {
         let start = self.row.end;
-        let is_there = |level: usize| match self.definitions.get(level) {
-            Some(definition) => *definition == self.level_max,
-            None => self.definitions.is_empty(),
+        let end = match self.ends.get(self.next_row) {
+            Some(end) => *end as usize,
+            None if self.ends.is_empty() => start + 1,
+            None => start,
         };
-        let mut there = usize::from(is_there(self.next_level));
-        self.next_level += 1;
-        while self.repetitions.get(self.next_level).is_some_and(|level| *level > 0) {
-            there += usize::from(is_there(self.next_level));
-            self.next_level += 1;
-        }
-        self.row = start..start + there;
+        self.next_row += 1;
+        self.row = start..end;
     }
 
     /// The numbers of the row, if the leaf has numbers.
@@ -106,13 +141,13 @@ mod tests {
     #[test]
     fn rows_have_their_values() {
         let keys = |keys: &[u64]| LeafValues::Keys(keys.to_vec());
-        let mut all = LeafBlock::new(keys(&[7, 8]), vec![], 0, vec![]);
+        let mut all = LeafBlock::of_levels(keys(&[7, 8]), &[], 0, &[]);
         assert_eq!(rows(&mut all, 2), [[7], [8]]);
-        let mut some = LeafBlock::new(keys(&[7, NULL_KEY, 8]), vec![1, 0, 1, 1], 1, vec![]);
+        let mut some = LeafBlock::of_levels(keys(&[7, NULL_KEY, 8]), &[1, 0, 1, 1], 1, &[]);
         assert_eq!(rows(&mut some, 4), [vec![7], vec![], vec![], vec![8]]);
         // [7, 8], null, [], [null, 9], [1]
-        let (definitions, repetitions) = (vec![3, 3, 0, 1, 2, 3, 3], vec![0, 1, 0, 0, 0, 1, 0]);
-        let mut lists = LeafBlock::new(keys(&[7, 8, 9, 1]), definitions, 3, repetitions);
+        let (definitions, repetitions) = ([3, 3, 0, 1, 2, 3, 3], [0, 1, 0, 0, 0, 1, 0]);
+        let mut lists = LeafBlock::of_levels(keys(&[7, 8, 9, 1]), &definitions, 3, &repetitions);
         assert_eq!(rows(&mut lists, 5), [vec![7, 8], vec![], vec![], vec![9], vec![1]]);
     }
 }

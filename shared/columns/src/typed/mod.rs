@@ -5,8 +5,10 @@ mod block;
 mod column;
 mod decimal;
 mod need;
+mod read_ahead;
 
 pub use block::{LeafBlock, LeafValues, NULL_KEY, RowBlock};
 pub use column::{ColumnShape, LeafKind, TypedColumn, TypedColumns};
 pub use decimal::unscaled;
 pub use need::{FirstValue, LeafNeed, NeededLeaf, TextKeys};
+pub use read_ahead::ReadAhead;

@@ -1,78 +1,51 @@
-//! The rows of a piece, block by block.
+//! The rows of a piece: a thread reads and unpacks blocks, another one decodes them.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use heddle_avro::{AvroError, AvroHeader, BlockDecoder, BlockHead, MARKER_BYTES};
-use heddle_columns::typed::NeededLeaf;
+use heddle_avro::{AvroHeader, BlockDecoder, UnpackedBlock};
+use heddle_columns::typed::{NeededLeaf, ReadAhead};
 use tokio::runtime::Handle;
 
+use super::pieces::{PieceReader, RunBlock, UnpackedRun, in_block};
 use crate::error::ReadError;
 use crate::storage_wait::ReaderWait;
-use crate::typed::{BlockProducer, BlockSource, BlocksAhead, FileBlock, StoredFile};
+use crate::typed::{
+    BlockProducer, BlockSource, BlocksAhead, FileBlock, StoredFile, read_on_thread,
+};
 
-/// Bytes that are read at once.
-const READ_BYTES: u64 = 1 << 20;
+/// Runs in memory: one is decoded while the other one is unpacked.
+const RUNS: usize = 2;
 
 /// The rows of a piece.
 #[derive(Debug)]
 pub(super) struct AvroBlocks {
     name: String,
     blocks: BlocksAhead,
-    /// The blocks of which rows came, in their order.
-    begun: Vec<BegunBlock>,
+    begun: Arc<BegunBlocks>,
 }
 
-/// A block of which rows came.
+/// The blocks with records that were decoded, in their order.
+type BegunBlocks = Mutex<Vec<BegunBlock>>;
+
+/// A block of which rows may have come.
 #[derive(Clone, Copy, Debug)]
 struct BegunBlock {
     offset: u64,
     first_row: u64,
 }
 
-/// Reads the blocks whose markers begin in a piece.
+/// Decodes the blocks of a piece.
 #[derive(Debug)]
-struct PieceReader {
-    bytes: BytesAhead,
+struct PieceDecoder {
+    file: Arc<StoredFile>,
     header: Arc<AvroHeader>,
-    decoder: BlockDecoder,
     piece: Range<u64>,
-    /// The offset of the next block, once the first marker is found.
-    next: Option<u64>,
-}
-
-/// A file's bytes, with those that were read ahead.
-#[derive(Debug)]
-struct BytesAhead {
-    file: StoredFile,
-    start: u64,
-    bytes: Bytes,
-}
-
-/// The error of a block.
-pub(super) fn in_block(file: &StoredFile, offset: u64, error: &AvroError) -> ReadError {
-    file.damaged(&format!("block at byte {offset}: {error}"))
-}
-
-impl BytesAhead {
-    /// The bytes from `offset` on, `least` at least unless the file ends before.
-    async fn from(&mut self, offset: u64, least: usize) -> Result<Bytes, ReadError> {
-        let end = self.file.bytes();
-        let least = (least as u64).min(end.saturating_sub(offset));
-        let at = offset.checked_sub(self.start).filter(|at| *at <= self.bytes.len() as u64);
-        let held = at.map_or_else(Bytes::new, |at| self.bytes.slice(at as usize..));
-        if held.len() as u64 >= least {
-            return Ok(held);
-        }
-        let from = offset + held.len() as u64;
-        let wanted = least.max(READ_BYTES).min(end - offset) - held.len() as u64;
-        let more = self.file.read(from, wanted as usize).await?;
-        self.start = offset;
-        self.bytes = if held.is_empty() { more } else { [held, more].concat().into() };
-        Ok(self.bytes.clone())
-    }
+    decoder: BlockDecoder,
+    /// The number of the next row that is sent.
+    next_row: u64,
+    begun: Arc<BegunBlocks>,
 }
 
 impl AvroBlocks {
@@ -83,70 +56,87 @@ impl AvroBlocks {
         piece: Range<u64>,
     ) -> Self {
         let (name, decoder) = (file.name(), BlockDecoder::new(Arc::clone(&header), needed));
-        let bytes = BytesAhead { file, start: 0, bytes: Bytes::new() };
-        let blocks = BlocksAhead::new(PieceReader { bytes, header, decoder, piece, next: None });
-        Self { name, blocks, begun: Vec::new() }
+        let begun = Arc::<BegunBlocks>::default();
+        let (file, own) = (Arc::new(file), Arc::clone(&begun));
+        let decoder = PieceDecoder { file, header, piece, decoder, next_row: 0, begun: own };
+        Self { name, blocks: BlocksAhead::new(decoder), begun }
     }
 }
 
-impl PieceReader {
-    /// The offset of the first block of the piece: after a marker that begins in it.
-    async fn find(&mut self) -> Result<Option<u64>, ReadError> {
-        let mut from = self.piece.start;
-        if from <= self.header.bytes - MARKER_BYTES as u64 {
-            return Ok(Some(self.header.bytes));
-        }
-        while from < self.piece.end {
-            let bytes = self.bytes.from(from, READ_BYTES as usize).await?;
-            if let Some(found) = memchr::memmem::find(&bytes, &self.header.marker) {
-                return Ok(Some(from + (found + MARKER_BYTES) as u64));
+impl PieceDecoder {
+    /// Decodes the blocks of a run; `false` if their rows are not wanted any more.
+    fn decode(
+        &mut self,
+        run: &UnpackedRun,
+        send: &mut dyn FnMut(FileBlock) -> bool,
+    ) -> Result<bool, ReadError> {
+        let (mut start, mut before) = (0, self.next_row + self.decoder.rows() as u64);
+        for RunBlock { offset, head, end } in &run.blocks {
+            let damaged = |error| in_block(&self.file, *offset, &error);
+            let records = &run.records[start..*end];
+            let mut block = UnpackedBlock::new(*head, records).map_err(damaged)?;
+            if head.records > 0 {
+                let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+                begun.push(BegunBlock { offset: *offset, first_row: before });
             }
-            // A marker may begin at its end.
-            from += bytes.len().saturating_sub(MARKER_BYTES - 1).max(1) as u64;
+            while self.decoder.decode(&mut block).map_err(damaged)? {
+                if !send_rows(&mut self.decoder, &mut self.next_row, send) {
+                    return Ok(false);
+                }
+            }
+            (start, before) = (*end, before + head.records);
         }
-        Ok(None)
+        Ok(true)
     }
 
-    /// Begins the next block of the piece. Returns its offset.
-    async fn begin_block(&mut self) -> Result<Option<u64>, ReadError> {
-        let found = match self.next {
-            Some(next) => Some(next),
-            None => self.find().await?,
-        };
-        // The end, if there is not any.
-        let offset = found.unwrap_or(u64::MAX);
-        self.next = Some(offset);
-        let marker = offset.saturating_sub(MARKER_BYTES as u64);
-        if marker >= self.piece.end || offset >= self.bytes.file.bytes() {
-            return Ok(None);
+    fn decode_all(
+        &mut self,
+        runtime: Handle,
+        send: &mut dyn FnMut(FileBlock) -> bool,
+    ) -> Result<(), ReadError> {
+        let (free, spare) = mpsc::channel();
+        // The receiver is here.
+        (0..RUNS).for_each(|_| drop(free.send(UnpackedRun::default())));
+        let (file, header) = (Arc::clone(&self.file), Arc::clone(&self.header));
+        let (piece, ahead) = (self.piece.clone(), ReadAhead::default());
+        let mut reader = PieceReader { file, header, piece, next: None, ahead, runtime };
+        let mut runs = read_on_thread("unpacker", self.file.name(), RUNS, move |send| {
+            while let Ok(mut run) = spare.recv() {
+                let unpacked = reader.unpack(&mut run);
+                let is_end = run.blocks.is_empty();
+                if is_end || !send(run) || unpacked.is_err() {
+                    return unpacked;
+                }
+            }
+            Ok(())
+        })?;
+        while let Some(run) = runs.blocking_recv() {
+            let run = run?;
+            if !self.decode(&run, send)? {
+                break;
+            }
+            // Not wanted after the last one.
+            let _ = free.send(run);
         }
-        let start = self.bytes.from(offset, BlockHead::BYTES_MAX).await?;
-        let head = BlockHead::parse(&start).map_err(|error| self.damaged(offset, &error))?;
-        let len = head.head_bytes + head.bytes as usize + MARKER_BYTES;
-        let bytes = self.bytes.from(offset, len).await?;
-        let Some((block, marker)) =
-            bytes.get(head.head_bytes..len).and_then(|block| block.split_last_chunk())
-        else {
-            return Err(self.damaged(offset, &AvroError("the file ends within it".to_owned())));
-        };
-        if *marker != self.header.marker {
-            let what = "it does not end with the sync marker of the file, which is damaged there";
-            return Err(self.damaged(offset, &AvroError(what.to_owned())));
-        }
-        let begun = self.decoder.begin(head, block);
-        begun.map_err(|error| self.damaged(offset, &error))?;
-        self.next = Some(offset + len as u64);
-        Ok(Some(offset))
-    }
-
-    fn damaged(&self, offset: u64, error: &AvroError) -> ReadError {
-        in_block(&self.bytes.file, offset, error)
+        Ok(())
     }
 }
 
-impl BlockProducer for PieceReader {
+/// Sends what was decoded; `false` if it is not wanted any more.
+fn send_rows(
+    decoder: &mut BlockDecoder,
+    next_row: &mut u64,
+    send: &mut dyn FnMut(FileBlock) -> bool,
+) -> bool {
+    let Some(block) = decoder.take_rows() else { return true };
+    let first_row = *next_row;
+    *next_row += block.rows as u64;
+    send(FileBlock { block, first_row })
+}
+
+impl BlockProducer for PieceDecoder {
     fn name(&self) -> String {
-        self.bytes.file.name()
+        self.file.name()
     }
 
     fn read(
@@ -154,38 +144,24 @@ impl BlockProducer for PieceReader {
         runtime: Handle,
         send: &mut dyn FnMut(FileBlock) -> bool,
     ) -> Result<(), ReadError> {
-        let mut first_row = 0;
-        while let Some(offset) = runtime.block_on(self.begin_block())? {
-            while let Some(block) =
-                self.decoder.next_rows().map_err(|error| self.damaged(offset, &error))?
-            {
-                let rows = block.rows as u64;
-                if !send(FileBlock { block, first_row, offset }) {
-                    return Ok(());
-                }
-                first_row += rows;
-            }
-        }
-        Ok(())
+        let decoded = self.decode_all(runtime, send);
+        // The rows before an error, too.
+        send_rows(&mut self.decoder, &mut self.next_row, send);
+        decoded
     }
 }
 
 #[async_trait]
 impl BlockSource for AvroBlocks {
     async fn next_block(&mut self) -> Result<Option<FileBlock>, ReadError> {
-        let found = self.blocks.next().await?;
-        if let Some(FileBlock { first_row, offset, .. }) = found
-            && self.begun.last().is_none_or(|begun| begun.offset != offset)
-        {
-            self.begun.push(BegunBlock { offset, first_row });
-        }
-        Ok(found)
+        self.blocks.next().await
     }
 
     /// The block and record of a row of the piece.
     fn place_of(&self, row: u64) -> String {
-        let block = self.begun.partition_point(|begun| begun.first_row <= row);
-        match block.checked_sub(1).and_then(|block| self.begun.get(block)) {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let block = begun.partition_point(|begun| begun.first_row <= row);
+        match block.checked_sub(1).and_then(|block| begun.get(block)) {
             Some(BegunBlock { offset, first_row }) => {
                 format!("{}: block at byte {offset}, record {}", self.name, row - first_row)
             }

@@ -1,6 +1,7 @@
-//! Avro object container files.
+//! Avro object container files: a thread reads and unpacks blocks ([`pieces`]), another one decodes them ([`blocks`]).
 
 mod blocks;
+mod pieces;
 
 use async_trait::async_trait;
 use heddle_avro::{
@@ -13,7 +14,8 @@ use crate::error::ReadError;
 use crate::record_format::RecordFormat;
 use crate::source::RecordSource;
 use crate::typed::{FileLayout, StoredFile, TypedFormat, TypedHead, TypedRows};
-use blocks::{AvroBlocks, in_block};
+use blocks::AvroBlocks;
+use pieces::in_block;
 
 /// Bytes that have the header, as a rule.
 const START_BYTES: u64 = 64 << 10;

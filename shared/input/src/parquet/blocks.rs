@@ -84,10 +84,9 @@ impl BlockProducer for WantedRows {
             let mut rows =
                 RowReader::open(&file, &self.footer, run, &self.needed).map_err(failed)?;
             let mut first_row = run.group.rows_before + run.rows.start;
-            let offset = run.group.start;
             while let Some(block) = rows.next_block().map_err(failed)? {
                 let rows = block.rows as u64;
-                if !send(FileBlock { block, first_row, offset }) {
+                if !send(FileBlock { block, first_row }) {
                     return Ok(());
                 }
                 first_row += rows;

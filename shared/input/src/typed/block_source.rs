@@ -14,8 +14,6 @@ use crate::storage_wait::ReaderWait;
 pub(crate) struct FileBlock {
     pub(crate) block: RowBlock,
     pub(crate) first_row: u64,
-    /// Where the part of the file begins that has them: a row group, a block.
-    pub(crate) offset: u64,
 }
 
 /// Reads the needed leaves of a piece, some rows at a time.

@@ -15,4 +15,4 @@ pub(crate) use heads::FileHeads;
 pub(crate) use layout::FileLayout;
 pub(crate) use rows::TypedRows;
 pub(crate) use stored::StoredFile;
-pub(crate) use thread::{BlockProducer, BlocksAhead};
+pub(crate) use thread::{BlockProducer, BlocksAhead, read_on_thread};

@@ -70,9 +70,10 @@ impl TypedRows {
 
     /// Receives the next block; `false` at the end.
     async fn receive(&mut self) -> Result<bool, ReadError> {
-        let Some(FileBlock { block, first_row, .. }) = self.blocks.next_block().await? else {
+        let Some(FileBlock { block, first_row }) = self.blocks.next_block().await? else {
             return Ok(false);
         };
+        block.leaves.iter().for_each(LeafBlock::read_all);
         let left = block.rows;
         self.block = Some(PresentBlock { block, next_row: first_row, left });
         Ok(true)

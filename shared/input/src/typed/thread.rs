@@ -64,29 +64,41 @@ impl BlocksAhead {
 fn start(
     producer: Box<dyn BlockProducer>,
 ) -> Result<mpsc::Receiver<Result<FileBlock, ReadError>>, ReadError> {
-    let (blocks, receiver) = mpsc::channel(BLOCKS_AHEAD);
-    let name = producer.name();
-    let failed = |error: &io::Error| ReadError::Damaged {
-        file: name.clone(),
-        what: format!("it is read by threads of its own, which do not start: {error}"),
-    };
-    let runtime = runtime().as_ref().map_err(failed)?.handle().clone();
-    let thread = std::thread::Builder::new().name("decoder".to_owned());
-    let file = name.clone();
-    let started = thread.spawn(move || {
-        let mut send = |block| blocks.blocking_send(Ok(block)).is_ok();
+    let file = producer.name();
+    let runtime = runtime().as_ref().map_err(|error| not_started(&file, error))?;
+    let runtime = runtime.handle().clone();
+    read_on_thread("decoder", file, BLOCKS_AHEAD, move |send| producer.read(runtime, send))
+}
+
+/// Starts a thread for a file, which sends what `read` reads and the error with which that ends. `ahead`: what waits to be
+/// received at the most.
+pub(crate) fn read_on_thread<T: Send + 'static>(
+    thread: &str,
+    file: String,
+    ahead: usize,
+    read: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<(), ReadError> + Send + 'static,
+) -> Result<mpsc::Receiver<Result<T, ReadError>>, ReadError> {
+    let (sender, receiver) = mpsc::channel(ahead);
+    let name = file.clone();
+    let started = std::thread::Builder::new().name(thread.to_owned()).spawn(move || {
+        let mut send = |part| sender.blocking_send(Ok(part)).is_ok();
         // Some decoders panic on damaged files (apache/arrow-rs#9742).
-        let read = catch_unwind(AssertUnwindSafe(|| producer.read(runtime, &mut send)));
+        let read = catch_unwind(AssertUnwindSafe(|| read(&mut send)));
         let read = read.unwrap_or_else(|_| {
             let what = "it is damaged: its decoder has panicked".to_owned();
             Err(ReadError::Damaged { file, what })
         });
         if let Err(error) = read {
             // Dropped if the receiver is gone.
-            let _ = blocks.blocking_send(Err(error));
+            let _ = sender.blocking_send(Err(error));
         }
     });
-    started.map(|_| receiver).map_err(|error| failed(&error))
+    started.map(|_| receiver).map_err(|error| not_started(&name, &error))
+}
+
+fn not_started(file: &str, error: &io::Error) -> ReadError {
+    let what = format!("it is read by threads of its own, which do not start: {error}");
+    ReadError::Damaged { file: file.to_owned(), what }
 }
 
 /// Runs the calls to storages. It outlives the readers: a thread may be reading ahead when they stop.
