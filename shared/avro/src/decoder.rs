@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 256 << 10;
 /// Items of a list at the most.
 const ITEMS_MAX: usize = 8 << 20;
 
-/// Decodes the needed leaves of blocks, some rows at a time: those of small blocks together.
+/// Decodes the needed leaves of blocks, some rows at a time, and small blocks together.
 #[derive(Debug)]
 pub struct BlockDecoder {
     header: Arc<AvroHeader>,

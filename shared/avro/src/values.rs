@@ -89,11 +89,16 @@ pub(crate) fn skip(
 }
 
 /// The branch of a union that is written.
-#[inline]
+#[inline(always)] // Most values of a table have one.
 pub(crate) fn branch(branches: &[TypeId], wire: &mut Wire<'_>) -> Result<TypeId, AvroError> {
     let number = wire.long()?;
     let branch = usize::try_from(number).ok().and_then(|number| branches.get(number));
-    branch.copied().ok_or_else(|| AvroError(format!("branch {number} of {}", branches.len())))
+    branch.copied().ok_or_else(|| unknown_branch(number, branches))
+}
+
+#[cold]
+fn unknown_branch(number: i64, branches: &[TypeId]) -> AvroError {
+    AvroError(format!("branch {number} of {}", branches.len()))
 }
 
 fn boolean(wire: &mut Wire<'_>) -> Result<bool, AvroError> {

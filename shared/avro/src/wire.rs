@@ -61,14 +61,14 @@ impl<'b> Wire<'b> {
     }
 
     /// A length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn length(&mut self) -> Result<usize, AvroError> {
         let length = self.long()?;
-        usize::try_from(length).map_err(|_| AvroError(format!("a length of {length}")))
+        usize::try_from(length).map_err(|_| no_length(length))
     }
 
     /// A `string` or `bytes`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn text(&mut self) -> Result<&'b [u8], AvroError> {
         let length = self.length()?;
         self.take(length)
@@ -90,6 +90,11 @@ impl<'b> Wire<'b> {
 #[inline(always)]
 fn zigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+#[cold]
+fn no_length(length: i64) -> AvroError {
+    AvroError(format!("a length of {length}"))
 }
 
 #[cold]

@@ -346,6 +346,29 @@ impl Encoder {
         Ok(())
     }
 
+    /// Adds features of a vector with the value 1.
+    ///
+    /// # Errors
+    /// An index is beyond the features of the model.
+    pub fn indices(
+        &mut self,
+        place: usize,
+        indices: &[u64],
+        out: &mut impl FeatureSink,
+    ) -> Result<(), CellError> {
+        if self.columns[place].is_alone && !self.record.is_crossed {
+            // Without a branch for each of them.
+            let last = indices.iter().fold(0, |last, index| last.max(*index));
+            if last >= self.index_bound && !indices.is_empty() {
+                let beyond = indices.iter().find(|index| **index >= self.index_bound);
+                return Err(self.beyond(place, beyond.copied().unwrap_or(last)));
+            }
+            indices.iter().for_each(|index| out.push(*index, 1.0));
+            return Ok(());
+        }
+        indices.iter().try_for_each(|index| self.entry(place, *index, 1.0, out))
+    }
+
     #[cold]
     fn beyond(&self, place: usize, index: u64) -> CellError {
         self.wrong(place, &format!("index {index}, but model.features is {}", self.index_bound))
@@ -508,6 +531,29 @@ mod tests {
         }
         encoder.end_record(&mut out);
         Ok(out)
+    }
+
+    #[test]
+    fn indices_are_entries_with_the_value_1() {
+        let vector = || ColumnUsage::Vector { values: None };
+        let both = |usages: &[ColumnUsage], indices: &[u64]| {
+            let mut encoder = Encoder::unscaled(&schema(usages)).bounded(9);
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            let read = encoder.indices(0, indices, &mut found);
+            let mut each = indices.iter();
+            let one_by_one = each.try_for_each(|at| encoder.entry(0, *at, 1.0, &mut expected));
+            assert_eq!(read, one_by_one);
+            if read.is_ok() {
+                assert_eq!(found, expected);
+            }
+            read.map(|()| found).map_err(|error| error.to_string())
+        };
+        assert_eq!(both(&[vector()], &[8, 0, 8]), Ok(vec![(8, 1.0), (0, 1.0), (8, 1.0)]));
+        assert_eq!(both(&[vector()], &[]), Ok(vec![]));
+        let beyond = "column \"c0\": index 9, but model.features is 9";
+        assert_eq!(both(&[vector()], &[1, 9, 10]), Err(beyond.to_owned()));
+        let beside = [vector(), ColumnUsage::Category { missing: MissingCategory::None }];
+        assert_eq!(both(&beside, &[9]), Ok(vec![(key::of_index(key::seed("c0"), 9), 1.0)]));
     }
 
     const SCALES: ColumnScales = ColumnScales { mean: 3.0, inverse: 0.5 };

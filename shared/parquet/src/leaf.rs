@@ -143,7 +143,7 @@ impl LeafReader {
         };
         let Levels { definitions, repetitions } = levels;
         let level_max = self.leaf.max_def_level();
-        Ok(LeafBlock::of_levels(values, &definitions, level_max, &repetitions))
+        Ok(LeafBlock::from_levels(values, &definitions, level_max, &repetitions))
     }
 }
 

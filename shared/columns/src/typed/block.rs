@@ -46,7 +46,7 @@ impl LeafBlock {
     /// Of Parquet's levels. A definition of `level_max` means that a value is there; a repetition of 0 begins a row.
     /// Without definitions all values are there; without repetitions each row has at most one.
     #[must_use]
-    pub fn of_levels(
+    pub fn from_levels(
         values: LeafValues,
         definitions: &[i16],
         level_max: i16,
@@ -113,6 +113,16 @@ impl LeafBlock {
         }
     }
 
+    /// The indices of the row, if the leaf has indices.
+    #[inline]
+    #[must_use]
+    pub fn indices(&self) -> &[u64] {
+        match &self.values {
+            LeafValues::Indices(indices) => indices.get(self.row.clone()).unwrap_or_default(),
+            LeafValues::Numbers(_) | LeafValues::Keys(_) => &[],
+        }
+    }
+
     /// The keys of the row's values without those that are missing, or its indices.
     #[inline]
     pub fn keys(&self) -> impl Iterator<Item = u64> {
@@ -141,13 +151,13 @@ mod tests {
     #[test]
     fn rows_have_their_values() {
         let keys = |keys: &[u64]| LeafValues::Keys(keys.to_vec());
-        let mut all = LeafBlock::of_levels(keys(&[7, 8]), &[], 0, &[]);
+        let mut all = LeafBlock::from_levels(keys(&[7, 8]), &[], 0, &[]);
         assert_eq!(rows(&mut all, 2), [[7], [8]]);
-        let mut some = LeafBlock::of_levels(keys(&[7, NULL_KEY, 8]), &[1, 0, 1, 1], 1, &[]);
+        let mut some = LeafBlock::from_levels(keys(&[7, NULL_KEY, 8]), &[1, 0, 1, 1], 1, &[]);
         assert_eq!(rows(&mut some, 4), [vec![7], vec![], vec![], vec![8]]);
         // [7, 8], null, [], [null, 9], [1]
         let (definitions, repetitions) = ([3, 3, 0, 1, 2, 3, 3], [0, 1, 0, 0, 0, 1, 0]);
-        let mut lists = LeafBlock::of_levels(keys(&[7, 8, 9, 1]), &definitions, 3, &repetitions);
+        let mut lists = LeafBlock::from_levels(keys(&[7, 8, 9, 1]), &definitions, 3, &repetitions);
         assert_eq!(rows(&mut lists, 5), [vec![7, 8], vec![], vec![], vec![9], vec![1]]);
     }
 }

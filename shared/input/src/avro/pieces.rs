@@ -13,7 +13,7 @@ use crate::typed::StoredFile;
 
 /// Bytes that are searched for a marker at once.
 const SEARCH_BYTES: usize = 1 << 20;
-/// Unpacked bytes of a run from which it takes no further block.
+/// A run of as many unpacked bytes is full.
 const RUN_BYTES: usize = 256 << 10;
 
 /// Reads the blocks whose markers begin in a piece.

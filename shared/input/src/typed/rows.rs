@@ -128,7 +128,7 @@ fn cells(
             Ok(())
         }
         CellLeaves::Indices { indices, values: None } => {
-            block[indices].keys().try_for_each(|index| encoder.entry(place, index, 1.0, sink))
+            encoder.indices(place, block[indices].indices(), sink)
         }
         CellLeaves::Indices { indices, values: Some(values) } => {
             pairs(encoder, place, &block[indices], block[values].numbers(), sink)
@@ -161,9 +161,10 @@ fn pairs(
     values: &[f64],
     sink: &mut FeaturesOfRow<'_>,
 ) -> Result<(), CellError> {
-    let mut pairs = indices.keys().zip(values);
-    pairs.try_for_each(|(index, value)| encoder.entry(place, index, *value, sink))?;
-    match (indices.keys().count(), values.len()) {
+    let indices = indices.indices();
+    let mut pairs = indices.iter().zip(values);
+    pairs.try_for_each(|(index, value)| encoder.entry(place, *index, *value, sink))?;
+    match (indices.len(), values.len()) {
         (indices, values) if indices == values => Ok(()),
         (indices, values) => {
             Err(encoder.wrong(place, &format!("{indices} indices and {values} values")))
