@@ -1,12 +1,11 @@
 //! Cells of a record as features.
 
-use std::fmt;
-
 use heddle_protocol::job_spec::columns::{
     ColumnScale, ColumnUsage, MissingCategory, MissingNumber, NumberUsage, Schema, Transform,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::cell::{Cell, CellNeed};
 use crate::cell_text::{NullTexts, items, number_in, plain_number};
 use crate::key;
 
@@ -19,45 +18,6 @@ pub trait FeatureSink {
 impl FeatureSink for Vec<(u64, f32)> {
     fn push(&mut self, key: u64, value: f32) {
         self.push((key, value));
-    }
-}
-
-/// A value of a file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cell<'c> {
-    /// Absent, or a text such as `NA`.
-    Missing,
-    /// Text, of a file without types or of a column of texts.
-    Text(&'c [u8]),
-    /// A number of a file with types.
-    Number(f64),
-    /// The key of a category of a file with types; see [`key`].
-    Key(u64),
-}
-
-/// What a column of a file with types is read as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CellNeed {
-    /// A number: [`Cell::Number`].
-    Number,
-    /// The key of a value: [`Cell::Key`].
-    Key,
-    /// The keys of the items of a list: [`Encoder::item`].
-    Items,
-    /// Indices and values: [`Encoder::entry`].
-    Entries,
-    /// It is not read.
-    Skipped,
-}
-
-impl fmt::Display for Cell<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => Ok(()),
-            Self::Text(text) => f.write_str(&String::from_utf8_lossy(text)),
-            Self::Number(number) => number.fmt(f),
-            Self::Key(key) => write!(f, "{key:016x}"),
-        }
     }
 }
 

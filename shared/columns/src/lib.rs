@@ -9,6 +9,7 @@
 //!
 //! Everything here is pure: bytes and numbers come in.
 
+mod cell;
 mod cell_text;
 mod encoder;
 pub mod key;
@@ -17,8 +18,9 @@ mod propose;
 mod resolve;
 pub mod typed;
 
+pub use cell::{Cell, CellNeed};
 pub use cell_text::NullTexts;
-pub use encoder::{Cell, CellError, CellNeed, ColumnScales, Encoder, FeatureSink};
+pub use encoder::{CellError, ColumnScales, Encoder, FeatureSink};
 pub use nearest::nearest_columns;
 pub use propose::{
     ColumnSummary, GuessedKind, LabelChoice, Proposal, SampledColumn, is_label, propose,

@@ -7,8 +7,8 @@ use heddle_protocol::job_spec::columns::{
     ColumnRule, ColumnUsage, MissingCategory, NumberUsage, default_null,
 };
 
+use crate::cell::Cell;
 use crate::cell_text::number_in;
-use crate::encoder::Cell;
 use crate::resolve::{FileColumn, Roles, ValueKind};
 
 /// Names of columns that are the label, the likeliest first.
