@@ -25,7 +25,8 @@ const TASKS_MAX: u64 = 1_000_000;
 /// How long tasks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLength {
-    /// A pass has at least four tasks for each of this number of workers, each of at most 32 MiB.
+    /// A pass has at least four tasks for each of this number of workers, each of at most 32 MiB. Parts of files stay whole if
+    /// there are as many as workers; else each worker has at least a task.
     /// Workers are the lanes (BSP) or the trainers at the most (SSP, ASP).
     Auto {
         /// At least 1.
@@ -88,21 +89,21 @@ fn tasks_of(
     parts: &FileParts,
 ) -> Vec<TaskRange> {
     let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+    let starts = |file: &InputFile| parts.get(&file.url).map_or(&[][..], Vec::as_slice);
+    let all_parts = files.iter().map(|file| starts(file).len() as u64).sum::<u64>();
+    let workers = match length {
+        TaskLength::Auto { workers } => u64::from(workers.max(1)),
+        TaskLength::Bytes(_) => u64::MAX,
+    };
+    let keeps_parts = all_parts >= workers;
     let wanted = match length {
-        TaskLength::Auto { workers } => {
-            let tasks = u64::from(workers.max(1)) * TASKS_PER_WORKER;
-            // Rounded down: a little shorter rather than one task too few.
-            (bytes / tasks).min(AUTO_BYTES_MAX)
-        }
+        // Each task within a part reads some bytes of its neighbours too, or all before it.
+        TaskLength::Auto { .. } if all_parts > 0 && !keeps_parts => bytes / workers,
+        // Rounded down: a little shorter rather than one task too few.
+        TaskLength::Auto { .. } => (bytes / (workers * TASKS_PER_WORKER)).min(AUTO_BYTES_MAX),
         TaskLength::Bytes(bytes) => bytes,
     };
     let piece = wanted.max(bytes / TASKS_MAX).max(1);
-    let starts = |file: &InputFile| parts.get(&file.url).map_or(&[][..], Vec::as_slice);
-    let all_parts = files.iter().map(|file| starts(file).len() as u64).sum::<u64>();
-    let keeps_parts = match length {
-        TaskLength::Auto { workers } => all_parts >= u64::from(workers) * TASKS_PER_WORKER,
-        TaskLength::Bytes(_) => false,
-    };
     let mut tasks = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let file_no = first + index as u32;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_columns::typed::FirstValue;
+use heddle_columns::typed::{FirstValue, ReadAhead};
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::record::{Field, List, Row};
@@ -19,7 +19,7 @@ pub fn first_rows(
     bytes: u64,
     rows: usize,
 ) -> Result<Vec<Vec<FirstValue>>, FileError> {
-    let reader = SerializedFileReader::new(ColumnBytes::new(file, bytes))?;
+    let reader = SerializedFileReader::new(ColumnBytes::new(file, bytes, ReadAhead::default()))?;
     let values = |row: Row| row.get_column_iter().map(|(_, field)| value(field)).collect();
     let rows = reader.get_row_iter(None)?.take(rows);
     rows.map(|row| Ok(values(row?))).collect()

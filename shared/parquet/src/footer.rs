@@ -31,6 +31,8 @@ pub struct Footer {
     /// The row groups, in the order of the file.
     pub groups: Vec<RowGroup>,
     pub(crate) metadata: ParquetMetaData,
+    /// Bytes of the file.
+    pub(crate) file_bytes: u64,
 }
 
 /// Rows whose columns lie beside each other.
@@ -106,7 +108,7 @@ impl Footer {
         }
         groups.sort_by_key(|group| group.start);
         let columns = types::columns(metadata.file_metadata().schema_descr());
-        Ok(Self { columns, groups, metadata })
+        Ok(Self { columns, groups, metadata, file_bytes })
     }
 
     /// Number of rows.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_columns::key;
-use heddle_columns::typed::{LeafBlock, LeafNeed, LeafValues, TextKeys, unscaled};
+use heddle_columns::typed::{LeafBlock, LeafNeed, LeafValues, ReadAhead, TextKeys, unscaled};
 use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType};
 use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReaderImpl;
@@ -16,7 +16,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, Type};
 
 use crate::FileError;
+use crate::footer::{Footer, RowRun};
 use crate::key_pages::KeyPages;
+use crate::page_index::PagesOfRun;
 use crate::source::{ColumnBytes, ReadAt};
 use crate::types::LeafType;
 
@@ -59,18 +61,27 @@ macro_rules! with_reader {
 }
 
 impl LeafReader {
-    /// Of the column `chunk` in a row group of `rows` rows. The chunk lies within the file.
-    pub(crate) fn new(
-        file: Arc<dyn ReadAt>,
+    /// Of the column `chunk` in the row group of a run, whose first row is still to be skipped to.
+    pub(crate) fn open(
+        file: &Arc<dyn ReadAt>,
+        footer: &Footer,
         chunk: &ColumnChunkMetaData,
-        rows: u64,
+        run: &RowRun,
         need: LeafNeed,
+        ahead: ReadAhead,
     ) -> Result<Self, FileError> {
         check_codec(chunk)?;
         let leaf = chunk.column_descr_ptr();
+        let rows = run.group.rows;
         let (start, len) = chunk.byte_range();
-        let bytes = Arc::new(ColumnBytes::new(file, start + len));
-        let pages = SerializedPageReader::new(bytes, chunk, rows as usize, None)?;
+        let of_run = PagesOfRun::find(&**file, footer.file_bytes, chunk, &run.rows, rows)?;
+        let (bytes, locations) = match of_run {
+            Some(PagesOfRun { locations, end }) => {
+                (ColumnBytes::new(file.clone(), end, ahead).with_headers(), Some(locations))
+            }
+            None => (ColumnBytes::new(file.clone(), start + len, ahead), None),
+        };
+        let pages = SerializedPageReader::new(Arc::new(bytes), chunk, rows as usize, locations)?;
         let (has_repetitions, has_definitions) =
             (leaf.max_rep_level() > 0, leaf.max_def_level() > 0);
         let typed = match (leaf.physical_type(), &need) {

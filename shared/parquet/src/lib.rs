@@ -10,6 +10,7 @@ mod first_rows;
 mod footer;
 mod key_pages;
 mod leaf;
+mod page_index;
 mod row_reader;
 mod source;
 #[cfg(test)]

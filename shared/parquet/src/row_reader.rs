@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_columns::typed::{NeededLeaf, RowBlock};
+use heddle_columns::typed::{NeededLeaf, ReadAhead, RowBlock};
 
 use crate::FileError;
 use crate::footer::{Footer, RowRun};
@@ -13,6 +13,9 @@ use crate::source::ReadAt;
 const ROWS_MAX: u64 = 1_024;
 /// Values of a leaf in a block, on average, at the most: lists may be long.
 const VALUES_MAX: u64 = 64 << 10;
+
+/// Bytes that are read ahead, of all columns together: a trainer has a reader for each lane.
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the rows of a run.
 pub struct RowReader {
@@ -41,7 +44,8 @@ impl RowReader {
             let named = |error: FileError| {
                 FileError(format!("column {}: {error}", chunk.column_path().string()))
             };
-            let opened = LeafReader::new(file.clone(), chunk, run.group.rows, need.clone());
+            let ahead = ReadAhead::within(AHEAD_BYTES_MAX, needed.len());
+            let opened = LeafReader::open(file, footer, chunk, run, need.clone(), ahead);
             let mut reader = opened.map_err(named)?;
             reader.skip(run.rows.start as usize).map_err(named)?;
             leaves.push(reader);

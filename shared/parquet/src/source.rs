@@ -27,12 +27,19 @@ pub(crate) struct ColumnBytes {
     file: Arc<dyn ReadAt>,
     /// One beyond the last byte, as an offset in the file.
     end: u64,
+    /// Whether pages are read with their headers.
+    with_headers: bool,
     ahead: Mutex<ReadAhead>,
 }
 
 impl ColumnBytes {
-    pub(crate) fn new(file: Arc<dyn ReadAt>, end: u64) -> Self {
-        Self { file, end, ahead: Mutex::default() }
+    pub(crate) fn new(file: Arc<dyn ReadAt>, end: u64, ahead: ReadAhead) -> Self {
+        Self { file, end, with_headers: false, ahead: ahead.into() }
+    }
+
+    /// The same of pages that are read with their headers.
+    pub(crate) fn with_headers(self) -> Self {
+        Self { with_headers: true, ..self }
     }
 
     /// The bytes from `start` on, `least` at least unless the column ends before.
@@ -68,6 +75,9 @@ impl ChunkReader for ColumnBytes {
         let bytes = self.from(start, length)?;
         if bytes.len() < length {
             return Err(ParquetError::EOF("a page ends beyond its column".to_owned()));
+        }
+        if self.with_headers {
+            unpacked_length(&bytes).map_or(Ok(()), check_length)?;
         }
         Ok(bytes.slice(..length))
     }

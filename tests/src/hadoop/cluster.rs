@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use super::cache::Jars;
 use super::daemon::{Daemon, Running, java};
-use super::net::Net;
+use super::net::{Net, datanode_ports};
 use super::options::Options;
 use super::realm::{Realm, USERS};
 use super::reaper::Reaper;
@@ -387,6 +387,18 @@ impl Cluster {
     /// Its network, such as `127.90.0`.
     pub(super) fn network(&self) -> &str {
         &self.net.prefix
+    }
+
+    /// The beans of a daemon of HDFS whose names have this pattern.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn jmx(&self, daemon: Daemon, beans: &str) -> Result<serde_json::Value> {
+        let port = match daemon {
+            Daemon::DataNode(n) => datanode_ports(&self.net.prefix, n)[1],
+            _ => 9870,
+        };
+        Ok(serde_json::from_str(&self.web(daemon, port, &format!("/jmx?qry={beans}"))?)?)
     }
 
     pub(super) fn web(&self, daemon: Daemon, port: u16, path: &str) -> Result<String> {

@@ -174,6 +174,8 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
         ];
         own(format!("dn{n}"), "hdfs-site.xml", &addresses)?;
     }
+    // Figures of a daemon's beans are of the last second, not of the last ten.
+    fs::write(conf.join("hadoop-metrics2.properties"), "*.period=1\n")?;
     // The nodes that an administrator takes out of service.
     fs::write(dir.join(EXCLUDED), "")?;
     // Names without DNS. The machine's own must be there or every daemon ends; the first line makes the

@@ -5,3 +5,4 @@ mod damage;
 mod faults;
 mod files;
 mod jobs;
+mod tables;

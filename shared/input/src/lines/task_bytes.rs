@@ -93,7 +93,7 @@ pub struct TaskBytes {
     unpacking: Option<Unpacking>,
     /// Length of the file; of a stream it is not known.
     bytes: u64,
-    /// Offsets of the file below which lines of the task start; compressed files have no such limit.
+    /// Offsets of the file below which lines of the task start; compressed files lack such a limit.
     end: u64,
     /// Decompressed offset of `buffer[0]` in the file.
     base: u64,
@@ -196,7 +196,7 @@ impl Unpacking {
 }
 
 impl TaskBytes {
-    /// Opens a task, after a check that the file is still the one of the plan.
+    /// Opens a task, after a check that the file is still as the plan has it.
     ///
     /// # Errors
     /// Errors of the storage; [`ReadError::Changed`].

@@ -77,7 +77,8 @@ section! {
         /// on, else 1; with "kmeans" 20.
         key passes: u32 = "data.passes", Value("\"auto\""), OnResume, range_or_auto(1, PASSES_MAX);
         /// Bytes of a task, the piece of input that a trainer takes at a time: a size, or "auto"
-        /// (at least 4 tasks per lane or trainer, at most 32MiB each).
+        /// (at least 4 tasks per lane or trainer, at most 32MiB each; row groups of Parquet stay whole
+        /// if there is one for each).
         key task_size: TaskSize = "data.task-size",
             Value("\"auto\""), Never, read(take.with(key, values::task_size));
         /// What a trainer keeps of the records that it has read, decoded, for later passes: "off",
