@@ -6,10 +6,10 @@ use apache_avro::types::Value;
 use apache_avro::{Codec, DeflateSettings, Schema, Writer};
 use heddle_tests::local::{heddle, model_values};
 
-use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table};
+use super::tables::{IN_ORDER, NAMES, all_rows, folder, run, scores, table};
 
 /// Writes the rows, in blocks of `block_rows`.
-fn write(path: &Path, count: u32, block_rows: usize, codec: Codec) {
+pub fn write(path: &Path, rows: &[[String; 5]], block_rows: usize, codec: Codec) {
     let field = |name: &str, kind: &str| format!("{{\"name\": \"{name}\", \"type\": {kind}}}");
     let kinds = ["\"string\"", "\"long\"", "\"string\"", "\"int\"", "[\"null\", \"double\"]"];
     let fields: Vec<_> = NAMES.iter().zip(kinds).map(|(name, kind)| field(name, kind)).collect();
@@ -18,7 +18,7 @@ fn write(path: &Path, count: u32, block_rows: usize, codec: Codec) {
     let schema = Schema::parse_str(&schema).expect("a schema");
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = Writer::with_codec(&schema, file, codec);
-    for (n, row) in rows(count).enumerate() {
+    for (n, row) in rows.iter().cloned().enumerate() {
         let age = match row[4].parse() {
             Ok(age) => Value::Union(1, Box::new(Value::Double(age))),
             Err(_) => Value::Union(0, Box::new(Value::Null)),
@@ -50,7 +50,7 @@ fn avro_gives_the_values_of_the_same_rows_as_text() {
     let expected = (model_values(text.path()), scores(text.path(), "data.csv"));
     for codec in [Codec::Null, Codec::Deflate(DeflateSettings::default()), Codec::Snappy] {
         let dir = folder("data.avro", "", "format = \"avro\"");
-        write(&dir.path().join("data.avro"), 400, 150, codec);
+        write(&dir.path().join("data.avro"), &all_rows(400), 150, codec);
         let ended = run(dir.path(), &sets);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let found = (model_values(dir.path()), scores(dir.path(), "data.avro"));
@@ -67,7 +67,7 @@ fn avro_gives_the_values_of_the_same_rows_as_text() {
 #[test]
 fn cut_anywhere_each_record_is_read_once() {
     let dir = folder("data.avro", "", "format = \"avro\"");
-    write(&dir.path().join("data.avro"), 5_000, 70, Codec::Snappy);
+    write(&dir.path().join("data.avro"), &all_rows(5_000), 70, Codec::Snappy);
     std::fs::write(dir.path().join("empty.avro"), b"").expect("an empty file");
     for size in ["700B", "1KiB", "20KiB"] {
         let size = format!("data.task-size={size}");
@@ -96,7 +96,7 @@ fn damaged_and_unfit_avro_files_are_named() {
     for (damage, sets, words) in cases {
         let dir = folder("data.avro", "", "format = \"avro\"");
         let path = dir.path().join("data.avro");
-        write(&path, 400, 150, Codec::Snappy);
+        write(&path, &all_rows(400), 150, Codec::Snappy);
         let mut bytes = std::fs::read(&path).expect("it is there");
         let end = bytes.len();
         match damage {

@@ -21,7 +21,7 @@ fn write_job(dir: &Path, name: &str, passes: u32, keep: &str) -> String {
         "name = \"best\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = {passes}\n\
          [model]\nfeatures = 100\noptimizer = {{ kind = \"sgd\", rate = 30.0 }}\n\
-         [training]\nlanes = 2\nbatch = 32\nseed = 7\nkeep = \"{keep}\"\n\
+         [training]\nlanes = 2\nbatch = 32\nseed = 4\nkeep = \"{keep}\"\n\
          [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
          [output]\nmodel = \"model-{name}\"\nformats = [\"text\"]\n\
          [checkpoint]\ndir = \"ckpt-{name}\"\nevery = \"1 passes\"\nkeep = 2\n"

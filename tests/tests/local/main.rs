@@ -18,6 +18,7 @@ mod example_recovery;
 mod example_tabular;
 mod failover;
 mod figures;
+mod formats_agree;
 mod golden;
 mod groups;
 mod hangs;

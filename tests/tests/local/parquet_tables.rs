@@ -11,7 +11,7 @@ use parquet::schema::parser::parse_message_type;
 
 use heddle_tests::local::{heddle, model_values};
 
-use super::tables::{IN_ORDER, NAMES, folder, rows, run, scores, table};
+use super::tables::{IN_ORDER, NAMES, all_rows, folder, run, scores, table};
 
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, std::fs::File>,
@@ -27,7 +27,7 @@ fn column<T: DataType>(
 }
 
 /// Writes the rows, in groups of `group_rows`.
-fn write(path: &Path, count: u32, group_rows: usize, compression: Compression) {
+pub fn write(path: &Path, rows: &[[String; 5]], group_rows: usize, compression: Compression) {
     let schema = format!(
         "message m {{ required binary {} (STRING); required int64 {}; required binary {} (STRING);
          required int32 {}; optional double {}; }}",
@@ -37,7 +37,6 @@ fn write(path: &Path, count: u32, group_rows: usize, compression: Compression) {
     let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = SerializedFileWriter::new(file, schema, properties).expect("a writer");
-    let rows: Vec<[String; 5]> = rows(count).collect();
     for some in rows.chunks(group_rows) {
         let mut group = writer.next_row_group().expect("written");
         let text = |place: usize| -> Vec<_> {
@@ -67,7 +66,7 @@ fn parquet_gives_the_values_of_the_same_rows_as_text() {
     let zstd = Compression::ZSTD(ZstdLevel::default());
     for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
         let dir = folder("data.parquet", "", "format = \"parquet\"");
-        write(&dir.path().join("data.parquet"), 400, 150, compression);
+        write(&dir.path().join("data.parquet"), &all_rows(400), 150, compression);
         let ended = run(dir.path(), &sets);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let found = (model_values(dir.path()), scores(dir.path(), "data.parquet"));
@@ -84,7 +83,7 @@ fn parquet_gives_the_values_of_the_same_rows_as_text() {
 #[test]
 fn cut_within_row_groups_each_row_is_read_once() {
     let dir = folder("data.parquet", "", "format = \"parquet\"");
-    write(&dir.path().join("data.parquet"), 5_000, 2_000, Compression::SNAPPY);
+    write(&dir.path().join("data.parquet"), &all_rows(5_000), 2_000, Compression::SNAPPY);
     let ended = run(dir.path(), &["data.task-size=1KiB", "data.passes=1"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("rows         5,000 in"), "{}", ended.stdout);
@@ -94,7 +93,7 @@ fn cut_within_row_groups_each_row_is_read_once() {
 #[test]
 fn damaged_and_unfit_parquet_files_are_named() {
     let whole = |dir: &Path| {
-        write(&dir.join("data.parquet"), 400, 150, Compression::SNAPPY);
+        write(&dir.join("data.parquet"), &all_rows(400), 150, Compression::SNAPPY);
         std::fs::read(dir.join("data.parquet")).expect("it is there")
     };
     let cases: [(&str, &[&str], &[&str]); 6] = [
