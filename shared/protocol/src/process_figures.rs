@@ -159,12 +159,12 @@ process_figures! {
     /// Part of the savers' time that they waited for checkpoint.bandwidth, seconds.
     SaverThrottled("saved", "throttled-ms", Counter, Ms, Job, Sum)
         = "heddle_checkpoint_throttled_seconds_total", "?, {} of it for checkpoint.bandwidth";
-    /// Bytes of decoded records that the trainers keep for later passes.
-    CachedBytes("cache", "bytes", Gauge, Bytes, Job, Present)
-        = "heddle_cache_bytes", "cache: {} of decoded records";
     /// Records that trainers read from what they had kept, in this attempt.
     CachedRows("cache", "rows", Counter, Number, Job, Sum)
-        = "heddle_cache_rows_total", "?, {} read from it";
+        = "heddle_cache_rows_total", "cache: {} records read from it";
+    /// Bytes of decoded records that the trainers keep for later passes.
+    CachedBytes("cache", "bytes", Gauge, Bytes, Job, Present)
+        = "heddle_cache_bytes", "?, {} kept";
 }
 
 /// The first cell of each figure and, last, the number of cells. A histogram has a cell for each class.
