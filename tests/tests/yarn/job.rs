@@ -91,7 +91,8 @@ fn the_table_example_gives_the_model_and_scores_of_a_local_run() -> Result<()> {
 #[test]
 fn a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "bytes", SHAPE)?;
-    let mut submitted = job.submit(&[], "")?;
+    // The local run reads its data again in each pass.
+    let mut submitted = job.submit(&["--set", "data.cache=disk"], "")?;
     let id = submitted.id.clone();
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.epoch.count == 0 && view.recoveries.is_empty(), "{view:#?}");
