@@ -57,7 +57,14 @@ pub async fn find_files(
         found
     };
     if found.files.is_empty() {
-        return Err(StorageError::new(Op::List, storage.show(pattern), Reason::NotFound));
+        let error = StorageError::new(Op::List, storage.show(pattern), Reason::NotFound);
+        return Err(match found.folders.iter().min() {
+            None => error,
+            Some(folder) => error.because(format!(
+                "files are only in folders of it such as {}: name these, or all files by **",
+                storage.show(folder)
+            )),
+        });
     }
     found.files.sort_by(|a, b| a.path.cmp(&b.path));
     found.files.dedup_by(|a, b| a.path == b.path);

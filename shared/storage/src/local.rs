@@ -607,6 +607,12 @@ mod tests {
         assert_eq!(folders("a").await, [place.at("a/x")]);
         assert_eq!(folders("a/*").await, [place.at("a/x/y")]);
         assert_eq!(folders("a/**").await, []);
+        LocalStorage.delete_file(&place.at("a/1")).await.expect("deleted");
+        let error = find_files(&LocalStorage, &place.at("a")).await.expect_err("no file is in it");
+        assert!(
+            error.is_not_found() && crate::chain(&error).contains("a/x: name these"),
+            "{error:?}"
+        );
         let [x, y] = ["/a/x", "/a/y"].map(str::to_owned);
         let left_out: Vec<_> = folders_left_out(&[y, x], ["/a/1", "/a/x/2"].into_iter()).collect();
         assert!(left_out.len() == 1 && left_out[0].contains("folder /a/y "), "{left_out:?}");
