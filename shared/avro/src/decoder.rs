@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_columns::typed::{ColumnShape, FirstValue, LeafKind, NeededLeaf, RowBlock};
+use heddle_columns::typed::{ColumnShape, FirstValue, LeafKind, NeededLeaf, RowBlock, TypedColumn};
 
 use crate::AvroError;
 use crate::builder::LeafBuilder;
@@ -129,7 +129,7 @@ impl BlockDecoder {
 
 /// The number of records, each of which takes a byte at least.
 fn checked_records(head: BlockHead, records: &[u8]) -> Result<u64, AvroError> {
-    let BlockHead { records: count, .. } = head;
+    let count = head.records;
     if count > records.len() as u64 {
         let bytes = records.len();
         return Err(AvroError(format!("{count} records in {bytes} bytes, unpacked")));
@@ -252,10 +252,7 @@ pub fn first_records(
     let columns = header.columns.columns.iter().zip(&header.columns.leaves);
     let columns: Vec<_> = columns.zip(&header.schema.fields).collect();
     let record = |_| {
-        let value = |((column, leaf), (_, id)): &(
-            (&heddle_columns::typed::TypedColumn, &LeafKind),
-            &(String, TypeId),
-        )| {
+        let value = |((column, leaf), (_, id)): &((&TypedColumn, &LeafKind), &(String, TypeId))| {
             let mut values = Vec::new();
             let add = |value: Scalar<'_>| values.push(first_value(value));
             each_value(&header.schema, *id, &mut wire, add)?;

@@ -5,6 +5,7 @@ use heddle_storage::{StorageError, StorageUrl, connect, find_files};
 
 use crate::error::ReadError;
 use crate::packing::compression_of;
+use crate::typed::StoredFile;
 
 /// Finds the files of a place (a file, a folder or a glob), in the order of their names, and the URLs of folders in it that are
 /// not read.
@@ -37,13 +38,5 @@ pub async fn input_files(
 /// # Errors
 /// Errors of the storage; [`ReadError::Changed`].
 pub async fn check_unchanged(file: &InputFile) -> Result<(), ReadError> {
-    let place =
-        StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
-    let storage = connect(&place)?;
-    let found = storage.stat(place.path()).await?;
-    if (found.bytes, found.modified_ms) == (file.bytes, file.modified_ms) {
-        return Ok(());
-    }
-    let name = storage.show(place.path());
-    Err(ReadError::Changed { file: name, planned: file.bytes, found: found.bytes })
+    StoredFile::find(file)?.check_unchanged().await
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_columns::key;
 use heddle_columns::typed::{LeafBlock, LeafNeed, LeafValues, ReadAhead, TextKeys, unscaled};
-use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType};
+use parquet::basic::{Encoding, Repetition, Type as PhysicalType};
 use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{
@@ -70,7 +70,6 @@ impl LeafReader {
         need: LeafNeed,
         ahead: ReadAhead,
     ) -> Result<Self, FileError> {
-        check_codec(chunk)?;
         let leaf = chunk.column_descr_ptr();
         let rows = run.group.rows;
         let (start, len) = chunk.byte_range();
@@ -258,20 +257,4 @@ fn as_whole_numbers(leaf: &ColumnDescriptor) -> Result<ColumnDescPtr, FileError>
     let (definition, repetition) = (leaf.max_def_level(), leaf.max_rep_level());
     let leaf = ColumnDescriptor::new(Arc::new(own), definition, repetition, leaf.path().clone());
     Ok(Arc::new(leaf))
-}
-
-fn check_codec(chunk: &ColumnChunkMetaData) -> Result<(), FileError> {
-    match chunk.compression() {
-        Compression::UNCOMPRESSED
-        | Compression::SNAPPY
-        | Compression::GZIP(_)
-        | Compression::ZSTD(_) => Ok(()),
-        other => {
-            let name = format!("{other:?}");
-            let name = name.split('(').next().unwrap_or_default();
-            Err(FileError(format!(
-                "it is packed with {name}, which is not read: write it with snappy, zstd or gzip"
-            )))
-        }
-    }
 }

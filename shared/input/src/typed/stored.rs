@@ -35,12 +35,18 @@ impl StoredFile {
     pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Bytes, ReadError> {
         match self.storage.read_version(&self.path, self.version, offset, len).await? {
             OfVersion::Same(bytes) => Ok(bytes),
-            OfVersion::Changed { bytes } => Err(ReadError::Changed {
-                file: self.name(),
-                planned: self.version.bytes,
-                found: bytes,
-            }),
+            OfVersion::Changed { bytes } => Err(self.changed(bytes)),
         }
+    }
+
+    /// Checks that it is still the plan's, by one call to its storage.
+    pub(crate) async fn check_unchanged(&self) -> Result<(), ReadError> {
+        let found = self.storage.stat(&self.path).await?.version();
+        if found == self.version { Ok(()) } else { Err(self.changed(found.bytes)) }
+    }
+
+    fn changed(&self, found: u64) -> ReadError {
+        ReadError::Changed { file: self.name(), planned: self.version.bytes, found }
     }
 
     /// Its length in the plan.
