@@ -77,9 +77,7 @@ fn key_of(keys: &TextKeys, value: Scalar<'_>) -> Option<u64> {
     match value {
         Scalar::Text(text) => Some(keys.key(text)),
         Scalar::Whole(number) => Some(key::of_integer(keys.seed, number.into())),
-        Scalar::Boolean(is_true) => {
-            Some(key::of_text(keys.seed, if is_true { b"true" } else { b"false" }))
-        }
+        Scalar::Boolean(is_true) => Some(keys.key_of_boolean(is_true)),
         Scalar::Missing | Scalar::Number(_) => None,
     }
 }

@@ -181,8 +181,8 @@ impl TypedReader {
 
 fn of_booleans(need: &LeafNeed, values: &[bool]) -> LeafValues {
     match need {
-        LeafNeed::Key(TextKeys { seed, .. }) => {
-            let keys = [key::of_text(*seed, b"false"), key::of_text(*seed, b"true")];
+        LeafNeed::Key(keys) => {
+            let keys = [false, true].map(|value| keys.key_of_boolean(value));
             LeafValues::Keys(values.iter().map(|value| keys[usize::from(*value)]).collect())
         }
         LeafNeed::Number | LeafNeed::Index => {

@@ -43,6 +43,13 @@ impl TextKeys {
         }
         key::of_text(self.seed, text)
     }
+
+    /// The key of a Boolean: of the text that CSV has for it.
+    #[inline]
+    #[must_use]
+    pub fn key_of_boolean(&self, is_true: bool) -> u64 {
+        key::of_text(self.seed, if is_true { b"true" } else { b"false" })
+    }
 }
 
 /// A value of the first rows, read without a need.
