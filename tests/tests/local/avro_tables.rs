@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
+use super::tables::{NAMES, all_rows, check_typed, folder, result_of_text, run};
 use apache_avro::types::Value;
 use apache_avro::{Codec, DeflateSettings, Schema, Writer};
-use heddle_tests::local::{heddle, model_values};
-
-use super::tables::{IN_ORDER, NAMES, all_rows, folder, run, scores, table};
 
 /// Writes the rows, in blocks of `block_rows`.
 pub fn write(path: &Path, rows: &[[String; 5]], block_rows: usize, codec: Codec) {
@@ -42,25 +40,10 @@ pub fn write(path: &Path, rows: &[[String; 5]], block_rows: usize, codec: Codec)
 
 #[test]
 fn avro_gives_the_values_of_the_same_rows_as_text() {
-    // The number of records is estimated in other ways.
-    let sets = ["model.l2=0.001"];
-    let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
-    let ended = run(text.path(), &sets);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let expected = (model_values(text.path()), scores(text.path(), "data.csv"));
+    let expected = result_of_text();
     for codec in [Codec::Null, Codec::Deflate(DeflateSettings::default()), Codec::Snappy] {
-        let dir = folder("data.avro", "", "format = \"avro\"");
-        write(&dir.path().join("data.avro"), &all_rows(400), 150, codec);
-        let ended = run(dir.path(), &sets);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let found = (model_values(dir.path()), scores(dir.path(), "data.avro"));
-        assert!(found == expected, "{codec:?}: another model or other scores");
-        let sample = heddle(dir.path(), &["data", "sample", "data.avro", "--rows", "1"]);
-        let sample = sample.expect("heddle starts");
-        assert_eq!(sample.code, Some(0), "{}", sample.stderr);
-        for text in ["avro, 5 columns, 150 records", "id = [\"id\"]", "site=s 0 ("] {
-            assert!(sample.stdout.contains(text), "{text:?} in {}", sample.stdout);
-        }
+        let write = |path: &Path| write(path, &all_rows(400), 150, codec);
+        check_typed(&expected, "avro", write, codec, "avro, 5 columns, 150 records");
     }
 }
 

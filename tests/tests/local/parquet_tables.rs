@@ -9,9 +9,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-use heddle_tests::local::{heddle, model_values};
-
-use super::tables::{IN_ORDER, NAMES, all_rows, folder, run, scores, table};
+use super::tables::{NAMES, all_rows, check_typed, folder, result_of_text, run, scores};
 
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, std::fs::File>,
@@ -57,26 +55,11 @@ pub fn write(path: &Path, rows: &[[String; 5]], group_rows: usize, compression: 
 
 #[test]
 fn parquet_gives_the_values_of_the_same_rows_as_text() {
-    // The number of records is known of Parquet, and estimated of text.
-    let sets = ["model.l2=0.001"];
-    let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
-    let ended = run(text.path(), &sets);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let expected = (model_values(text.path()), scores(text.path(), "data.csv"));
+    let expected = result_of_text();
     let zstd = Compression::ZSTD(ZstdLevel::default());
-    for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
-        let dir = folder("data.parquet", "", "format = \"parquet\"");
-        write(&dir.path().join("data.parquet"), &all_rows(400), 150, compression);
-        let ended = run(dir.path(), &sets);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let found = (model_values(dir.path()), scores(dir.path(), "data.parquet"));
-        assert!(found == expected, "{compression:?}: another model or other scores");
-        let sample = heddle(dir.path(), &["data", "sample", "data.parquet", "--rows", "1"]);
-        let sample = sample.expect("heddle starts");
-        assert_eq!(sample.code, Some(0), "{}", sample.stderr);
-        for text in ["parquet, 5 columns, 400 records", "id = [\"id\"]", "site=s 0 ("] {
-            assert!(sample.stdout.contains(text), "{text:?} in {}", sample.stdout);
-        }
+    for packing in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
+        let write = |path: &Path| write(path, &all_rows(400), 150, packing);
+        check_typed(&expected, "parquet", write, packing, "parquet, 5 columns, 400 records");
     }
 }
 

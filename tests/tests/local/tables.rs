@@ -1,7 +1,7 @@
 //! Tables with columns as input: CSV and TSV.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -79,6 +79,53 @@ pub fn scores(dir: &Path, data: &str) -> String {
     let ended = heddle(dir, &["predict", "model", data]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     ended.stdout
+}
+
+/// What a job of a table gives.
+#[derive(PartialEq)]
+pub struct TableResult {
+    model: Vec<u8>,
+    scores: String,
+}
+
+impl TableResult {
+    fn read(dir: &Path, data: &str) -> Self {
+        Self { model: model_values(dir), scores: scores(dir, data) }
+    }
+}
+
+/// Otherwise it follows from the number of records, which is known of typed files or estimated in other ways.
+const SAME_L2: &str = "model.l2=0.001";
+
+/// Of 400 rows of CSV.
+pub fn result_of_text() -> TableResult {
+    let text = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
+    let ended = run(text.path(), &[SAME_L2]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    TableResult::read(text.path(), "data.csv")
+}
+
+/// Compares the result of a typed file, which `write` makes of the same rows, and what is shown of it.
+pub fn check_typed(
+    expected: &TableResult,
+    format: &str,
+    write: impl Fn(&Path),
+    packing: impl Debug,
+    shows: &str,
+) {
+    let name = format!("data.{format}");
+    let dir = folder(&name, "", &format!("format = \"{format}\""));
+    write(&dir.path().join(&name));
+    let ended = run(dir.path(), &[SAME_L2]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let found = TableResult::read(dir.path(), &name);
+    assert!(found == *expected, "{packing:?}: another model or other scores");
+    let sample = heddle(dir.path(), &["data", "sample", &name, "--rows", "1"]);
+    let sample = sample.expect("heddle starts");
+    assert_eq!(sample.code, Some(0), "{}", sample.stderr);
+    for text in [shows, "id = [\"id\"]", "site=s 0 ("] {
+        assert!(sample.stdout.contains(text), "{text:?} in {}", sample.stdout);
+    }
 }
 
 #[test]
