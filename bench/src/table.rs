@@ -140,7 +140,8 @@ impl BenchShard {
             waiting_bytes_max: usize::MAX,
             fill_values: 1 << 16,
         };
-        let (mut set, mut out) = (ShardSet::new(), Vec::new());
+        let own = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+        let (mut set, mut out) = (ShardSet::new(own, 0), Vec::new());
         let epoch = Epoch { generation: Generation(1), count: 1 };
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };

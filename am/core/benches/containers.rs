@@ -27,8 +27,8 @@ use heddle_am_core::{
     SurvivingContainer,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
-    ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
+    Report, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -376,7 +376,7 @@ impl Rig {
                 counted: None,
                 tasks: Vec::new(),
                 done: TaskSet::default(),
-                replica: None,
+                replica: ReplicaState::ALONE,
             });
             let (epoch, cut) = (self.epoch, CutId::default());
             let held = (member.slot.role == Role::Pserver).then(|| PserverState {

@@ -47,6 +47,12 @@ pub struct RecordedFill {
 }
 
 impl RecordedView {
+    /// The first view of an epoch of a shard with one copy.
+    pub(crate) fn alone(shard: ShardId, primary: Member) -> Self {
+        let (term, version, in_sync) = (Term(1), ViewVersion(1), vec![primary]);
+        Self { shard, term, version, primary, in_sync, fills: Vec::new(), began_at: None }
+    }
+
     /// The refills that are not over.
     pub fn open_fills(&self) -> impl Iterator<Item = &RecordedFill> {
         self.fills.iter().filter(|fill| !self.in_sync.contains(&fill.member))

@@ -144,7 +144,7 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
     let (sender, seen) = mpsc::channel();
     std::thread::spawn(move || serve(listener, cols, break_after, sender));
     let client = Client::start(Settings {
-        has_backups: false,
+        shards_move: false,
         layout: Layout::new(2, vec![TableShape { kind: TableKind::Dense, rows, cols }])
             .expect("a sound table"),
         run: run(),

@@ -169,9 +169,8 @@ impl Coordinator {
                 }
                 let job = PserverJob::new(&welcome);
                 self.status.set_memory_bytes(job.memory_bytes);
-                if let Some(limits) = job.replication {
-                    self.threads.broadcast(|| DataCommand::Replication(limits));
-                }
+                let limits = job.replication;
+                self.threads.broadcast(|| DataCommand::Replication(limits));
                 self.set_job(job);
             }
             Command::LoadShards(command) => self.load_shards(command),

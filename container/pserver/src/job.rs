@@ -30,8 +30,8 @@ pub(crate) struct PserverJob {
     pub(crate) shards: u32,
     /// Copies of shards that a pserver holds if none is lost.
     copies: u64,
-    /// What backups are allowed; none without backups.
-    pub(crate) replication: Option<ReplicationLimits>,
+    /// What backups are allowed.
+    pub(crate) replication: ReplicationLimits,
     /// Memory of this pserver.
     pub(crate) memory_bytes: u64,
     /// Part of it for copies of snapshots.
@@ -78,7 +78,7 @@ impl PserverJob {
             tables: spec.tables(),
             shards: spec.pservers.shards,
             copies: PserverMemory::own_copies(spec),
-            replication: (spec.pservers.replicas > 0).then(|| replication_limits(spec)),
+            replication: replication_limits(spec),
             sparse: SparseLimits {
                 // At most 2³² − 2 rows.
                 rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
@@ -143,7 +143,7 @@ impl PserverJob {
             tables,
             shards,
             copies: u64::from(shards),
-            replication: None,
+            replication: ReplicationLimits::default(),
             sparse,
             seed: 0,
             training_from: PhaseNo(0),

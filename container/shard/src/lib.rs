@@ -5,10 +5,11 @@
 //! under sockets in `heddle-pserver` and in simulation.
 //!
 //! ```
-//! use heddle_protocol::ids::Epoch;
+//! use heddle_protocol::ids::{Epoch, Incarnation, Member, Slot};
 //! use heddle_shard::ShardSet;
 //!
-//! let shards = ShardSet::new();
+//! let own = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+//! let shards = ShardSet::new(own, 0);
 //! assert_eq!(shards.epoch(), Epoch::default());
 //! assert!(shards.is_whole(), "an empty set waits for no shard");
 //! ```

@@ -1,4 +1,4 @@
-//! Replicas of the shards of one data thread (`pservers.replicas`): roles, streams of changes, and held answers.
+//! Copies of the shards of one data thread: roles, streams of changes, and held answers.
 //!
 //! The protocol and its situations are in `docs/replication.md`. The primary judges a frame and applies it at once; what changed
 //! the shard becomes a numbered entry. **An answer by which a trainer or the ApplicationMaster concludes something is held until
@@ -64,6 +64,11 @@ pub(crate) struct Replication {
     /// Shards that another copy is to serve.
     stopped: BTreeMap<ShardId, StoppedShard>,
     limits: ReplicationLimits,
+    /// Whether shards can get other primaries in an epoch.
+    can_move: bool,
+    /// Every copy here is the only one of its shard and serves it: there are no changes to stream and no answers to hold. Read
+    /// for each frame, so not looked for there.
+    alone: bool,
     /// Tests only: answers do not wait.
     #[cfg(test)]
     pub(crate) ungated: bool,
@@ -91,29 +96,63 @@ pub(crate) enum Turn {
 }
 
 impl Replication {
-    /// The copies that a new epoch begins with; none without replicas.
-    pub(crate) fn of(
-        own: Member,
-        load: &LoadShards,
-        shards: &[ShardId],
-        limits: ReplicationLimits,
-    ) -> Option<Box<Self>> {
-        if load.views.is_empty() {
-            return None;
-        }
-        let here = load.views.iter().filter(|view| shards.contains(&view.shard));
-        let copies = here.map(|view| (view.shard, ShardReplica::new(own, view.clone()))).collect();
-        Some(Box::new(Self {
+    /// Of a pserver that is in no epoch.
+    pub(crate) fn new(own: Member) -> Self {
+        Self {
             own,
-            epoch: load.epoch,
-            copies,
+            epoch: Epoch::default(),
+            copies: BTreeMap::new(),
             left: BTreeMap::new(),
             asks: Vec::new(),
             stopped: BTreeMap::new(),
-            limits,
+            limits: ReplicationLimits::default(),
+            can_move: false,
+            alone: true,
             #[cfg(test)]
             ungated: false,
-        }))
+        }
+    }
+
+    /// The copies that a new epoch begins with. A shard without a view in the order has this copy alone.
+    pub(crate) fn begin_epoch(
+        &mut self,
+        load: &LoadShards,
+        shards: &[ShardId],
+        limits: ReplicationLimits,
+    ) {
+        *self = Self { epoch: load.epoch, limits, ..Self::new(self.own) };
+        self.can_move = !load.views.is_empty();
+        let here = load.views.iter().filter(|view| shards.contains(&view.shard)).cloned();
+        let mut views: BTreeMap<ShardId, ShardView> = here.map(|view| (view.shard, view)).collect();
+        for &shard in shards {
+            let view = views.remove(&shard);
+            let view = view.unwrap_or_else(|| ShardView::alone(shard, self.own));
+            self.copies.insert(shard, ShardReplica::new(self.own, view));
+        }
+        self.set_alone(true);
+    }
+
+    /// Whether shards can get other primaries in an epoch.
+    pub(crate) fn can_move(&self) -> bool {
+        self.can_move
+    }
+
+    /// Whether every copy here is the only one of its shard.
+    pub(crate) fn are_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Copies may have changed; `may_be`: all that follows from it is done, so that they can be alone.
+    pub(crate) fn set_alone(&mut self, may_be: bool) {
+        self.alone = may_be
+            && self.stopped.is_empty()
+            && self.asks.is_empty()
+            && self.copies.values().all(ShardReplica::is_alone);
+    }
+
+    /// Whether this copy is a primary with others to stream to.
+    pub(crate) fn streams(&self, shard: ShardId) -> bool {
+        self.copies.get(&shard).is_some_and(ShardReplica::streams)
     }
 
     /// How long a refill may make no progress before it begins again: it costs more than a round trip.
@@ -140,8 +179,8 @@ impl Replication {
         }
     }
 
-    pub(crate) fn state(&self, shard: ShardId, whole: bool) -> Option<ReplicaState> {
-        self.copies.get(&shard).map(|copy| copy.state(whole))
+    pub(crate) fn state(&self, shard: ShardId, whole: bool) -> ReplicaState {
+        self.copies.get(&shard).map(|copy| copy.state(whole)).unwrap_or_default()
     }
 
     pub(crate) fn copy_mut(&mut self, shard: ShardId) -> Option<&mut ShardReplica> {
@@ -360,7 +399,7 @@ impl Replication {
         }
     }
 
-    /// How far the slowest in-sync backup of this thread's primaries is behind; none without primaries.
+    /// How far the slowest in-sync backup of this thread's primaries is behind; none without primaries that stream.
     pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
         let lags = self.copies.values().filter_map(|copy| copy.lag(now));
         lags.reduce(ReplicationLag::max)

@@ -13,7 +13,7 @@ pub(crate) use fill::{FillCursor, FillPiece};
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{ShardState, SparseTableSize};
+use heddle_protocol::control::{ReplicaState, ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::ids::{PhaseNo, ShardId, Step, TableId, TaskId};
 use heddle_protocol::metrics::CountedPhase;
@@ -153,13 +153,14 @@ impl Shard {
         self.memory.tables.sparse_sizes()
     }
 
-    /// The state that a new ApplicationMaster gets.
+    /// The state that a new ApplicationMaster gets; its set knows which copy of the shard it is.
     #[must_use]
     pub fn state(&self) -> ShardState {
         let (tasks, done) = self.progress.tasks();
         let (shard, phase, step) = (self.id, self.phase, self.progress.step());
         let (ended, counted) = (self.progress.all_ended(), self.counted());
-        ShardState { shard, phase, step, ended, counted, tasks, done, replica: None }
+        let replica = ReplicaState::default();
+        ShardState { shard, phase, step, ended, counted, tasks, done, replica }
     }
 
     /// ASP: how far the tasks of its phase are in the file that was loaded, until the shard is given its phase. `step`: the
@@ -172,8 +173,8 @@ impl Shard {
             Seen::Lanes(_) | Seen::ReadOnly => Default::default(),
         };
         let (shard, phase, step) = (self.id, loaded.phase, Step(loaded.steps));
-        let (ended, counted) = (false, None);
-        Some(ShardState { shard, phase, step, ended, counted, tasks, done, replica: None })
+        let (ended, counted, replica) = (false, None, ReplicaState::default());
+        Some(ShardState { shard, phase, step, ended, counted, tasks, done, replica })
     }
 
     /// BSP: the last phase that has ended and what its records add up to, if this shard counts them.

@@ -37,7 +37,6 @@ use members::Members;
 use replicas::Replicas;
 
 /// The shards of one data thread.
-#[derive(Default)]
 pub struct ShardSet {
     epoch: Epoch,
     phase: Option<Phase>,
@@ -56,10 +55,7 @@ pub struct ShardSet {
     /// The highest cut of a command that ended one.
     ended_cut: CutId,
     refused: u64,
-    /// None without `pservers.replicas`.
-    replicas: Option<Box<Replicas>>,
-    /// The pserver of this thread.
-    own: Option<Member>,
+    replicas: Replicas,
     /// The thread, from 0.
     thread: u32,
     /// Of the replicas, in epochs that begin from now on.
@@ -67,10 +63,27 @@ pub struct ShardSet {
 }
 
 impl ShardSet {
-    /// A set without shards, in no epoch.
+    /// A set of this pserver's thread (from 0), without shards and in no epoch.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(own: Member, thread: u32) -> Self {
+        Self {
+            epoch: Epoch::default(),
+            phase: None,
+            step: Step(0),
+            shards: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            lost: None,
+            connections: TrainerConnections::default(),
+            members: Members::default(),
+            clocked: ClockedPulls::default(),
+            open: None,
+            highest_cut: CutId::default(),
+            ended_cut: CutId::default(),
+            refused: 0,
+            replicas: Replicas::new(own),
+            thread,
+            limits: ReplicationLimits::default(),
+        }
     }
 
     /// The current epoch.
@@ -82,8 +95,7 @@ impl ShardSet {
     /// The highest cut of a command, or that a backup has taken with its primary.
     #[must_use]
     pub fn highest_cut(&self) -> CutId {
-        let followed = self.replicas.as_ref().map(|replicas| replicas.followed_cut);
-        self.highest_cut.max(followed.unwrap_or_default())
+        self.highest_cut.max(self.replicas.followed_cut)
     }
 
     /// The state of each shard.
@@ -160,10 +172,8 @@ impl ShardSet {
         self.open = None;
         self.epoch = epoch;
         (self.phase, self.step) = (Some(phase), step);
-        let before = self.replicas.take();
-        let limits = self.limits;
-        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, limits, before));
-        self.clocked.begin(phase, self.replicas.is_some());
+        self.replicas.begin_epoch(load, shards, self.limits);
+        self.clocked.begin(phase, self.replicas.copies.can_move());
         self.shards.retain(|id, _| shards.contains(id));
         if let Some(base) = base {
             self.highest_cut = self.highest_cut.max(base.cut);
@@ -238,13 +248,13 @@ impl ShardSet {
             return Ok(());
         }
         (self.phase, self.step) = (Some(phase), Step(0));
-        self.clocked.begin(phase, self.replicas.is_some());
+        self.clocked.begin(phase, self.replicas.copies.can_move());
         self.abort_cut("the phase is over", out);
         let from = out.len();
         self.end_stops(out);
         let replicas = &self.replicas;
         // Backups begin the phase where the primary's stream has it.
-        let serving = self.shards.values_mut().filter(|shard| serves(replicas, shard.id()));
+        let serving = self.shards.values_mut().filter(|shard| replicas.is_primary(shard.id()));
         serving.for_each(|shard| shard.begin(phase, out));
         self.take_early_clocks(out);
         self.release(out);
@@ -267,13 +277,10 @@ impl ShardSet {
     pub fn connect(&mut self, member: Member, out: &mut Vec<ShardEffect>) -> Result<Conn, Status> {
         let older = self.connections.of_slot(member.slot);
         let is_later = |(_, other): &(Conn, Member)| other.incarnation > member.incarnation;
-        if let (Some(replicas), Role::Pserver) = (&mut self.replicas, member.slot.role) {
-            return Ok(replicas.connect(member, self.connections.number()));
+        if member.slot.role == Role::Pserver {
+            return Ok(self.replicas.connect(member, self.connections.number()));
         }
-        if member.slot.role != Role::Trainer
-            || self.members.has_left(member)
-            || older.iter().any(is_later)
-        {
+        if self.members.has_left(member) || older.iter().any(is_later) {
             return Err(Status::NotMember);
         }
         self.close_all(older, out);
@@ -288,8 +295,8 @@ impl ShardSet {
             }
             self.clocked.disconnect(conn, member);
             self.release_clocked(out);
-        } else if let Some(replicas) = &mut self.replicas {
-            replicas.close(conn);
+        } else {
+            self.replicas.close(conn);
         }
     }
 
@@ -373,12 +380,10 @@ impl ShardSet {
 
     /// Handles a frame that no cut holds.
     fn handle(&mut self, member: Member, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
-        if let Some(replicas) = &self.replicas {
-            match replicas.admit(&frame.header) {
-                Ok(Flow::Taken) => {}
-                Ok(Flow::Wait) => return Flow::Wait,
-                Err(status) => return self.refuse(frame, status, out),
-            }
+        match self.replicas.admit(&frame.header) {
+            Ok(Flow::Taken) => {}
+            Ok(Flow::Wait) => return Flow::Wait,
+            Err(status) => return self.refuse(frame, status, out),
         }
         if !self.clocked.concerns(&frame.header) {
             return match self.shards.get_mut(&frame.header.shard) {
@@ -387,8 +392,7 @@ impl ShardSet {
             };
         }
         let bytes_max = self.waiting_bytes_max();
-        let copies = self.replicas.as_ref().map(|replicas| &*replicas.copies);
-        let served = ServedShards { shards: &mut self.shards, copies };
+        let served = ServedShards { shards: &mut self.shards, copies: &self.replicas.copies };
         match self.clocked.on_frame(member, frame, bytes_max, served, out) {
             Ok(()) => Flow::Taken,
             Err(status) => self.refuse(frame, status, out),
@@ -430,8 +434,7 @@ impl ShardSet {
 
     /// SSP: serves the pulls that do not have to wait any more.
     fn release_clocked(&mut self, out: &mut Vec<ShardEffect>) {
-        let copies = self.replicas.as_ref().map(|replicas| &*replicas.copies);
-        let served = ServedShards { shards: &mut self.shards, copies };
+        let served = ServedShards { shards: &mut self.shards, copies: &self.replicas.copies };
         self.clocked.release(served, out);
     }
 
@@ -490,9 +493,4 @@ impl ShardSet {
         let shard = self.shards.get(&header.shard)?;
         (header.epoch == self.epoch).then(|| shard.gather(header, keys, out))?
     }
-}
-
-/// Whether this thread serves the shard to trainers: as its only holder, or as its primary.
-fn serves(replicas: &Option<Box<Replicas>>, shard: ShardId) -> bool {
-    replicas.as_ref().is_none_or(|replicas| replicas.is_primary(shard))
 }

@@ -24,8 +24,8 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot,
-    Step, TableId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, Role, RunId, ShardId,
+    Slot, Step, TableId,
 };
 use heddle_protocol::job_spec::{Optimizer, dense_table};
 
@@ -75,6 +75,10 @@ fn cut(number: u32) -> CutId {
 fn hand_out(generation: u32, count: u32) -> HandOut {
     HandOut { generation: Generation(generation), count }
 }
+
+/// The pserver under test.
+const OWN: Member =
+    Member { slot: Slot { role: Role::Pserver, index: 0 }, incarnation: Incarnation(1) };
 
 fn member(index: u32) -> Member {
     Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
@@ -143,7 +147,7 @@ impl Node {
 
     fn with(sharing: Sharing, config: ShardConfig) -> Self {
         let mut node = Self {
-            host: ShardSet::new(),
+            host: ShardSet::new(OWN, 0),
             now: Duration::ZERO,
             config,
             hand_out: HandOut::default(),

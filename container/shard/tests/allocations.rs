@@ -62,7 +62,8 @@ impl Server {
             waiting_bytes_max: usize::MAX,
             fill_values: 1 << 16,
         };
-        let (mut set, mut out) = (ShardSet::new(), Vec::new());
+        let own = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+        let (mut set, mut out) = (ShardSet::new(own, 0), Vec::new());
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         set.members(&[member], &mut out);
         let load = LoadShards {

@@ -13,8 +13,8 @@ use heddle_agent::{
     Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter, UserSecrets,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
-    ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
+    Report, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -366,7 +366,7 @@ fn held(seen: &Seen, member: Member) -> Option<PserverState> {
         counted: None,
         tasks: Vec::new(),
         done: TaskSet::default(),
-        replica: None,
+        replica: ReplicaState::ALONE,
     };
     Some(PserverState {
         epoch: seen.epoch,

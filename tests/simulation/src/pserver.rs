@@ -172,7 +172,7 @@ struct Cut {
 
 /// The shards that a data thread serves as primary.
 fn served(host: &ShardSet) -> BTreeSet<ShardId> {
-    let is_primary = |state: &ShardState| state.replica.is_some_and(|replica| replica.primary);
+    let is_primary = |state: &ShardState| state.replica.primary;
     host.states().iter().filter(|state| is_primary(state)).map(|state| state.shard).collect()
 }
 
@@ -206,7 +206,7 @@ impl Pserver {
         let lag = Duration::from_millis(job.spec().liveness.lag.0);
         let limits = ReplicationLimits { lag, ..ReplicationLimits::default() };
         let host = |thread| {
-            let mut host = ShardSet::of(own, thread);
+            let mut host = ShardSet::new(own, thread);
             host.set_replication_limits(limits);
             host
         };
@@ -674,10 +674,8 @@ impl Pserver {
             let saved = Saved { cut, shard, sections, head };
             let mut md5 = saved.sum();
             // The memory of a copy alone has changed bits, so that there is an equal file to compare it with.
-            let serves = host
-                .states()
-                .iter()
-                .any(|state| state.shard == shard && state.replica.is_none_or(|copy| copy.primary));
+            let serves =
+                host.states().iter().any(|state| state.shard == shard && state.replica.primary);
             if self.flips > 0 && !serves {
                 self.flips -= 1;
                 md5.0[0] ^= 1;
@@ -783,7 +781,7 @@ impl Pserver {
     /// The number of the last change of a thread's copy.
     pub fn copy_position(&self, thread: usize, shard: ShardId) -> Option<u64> {
         let states = self.hosts[thread].states();
-        states.iter().find(|state| state.shard == shard)?.replica.map(|copy| copy.number)
+        Some(states.iter().find(|state| state.shard == shard)?.replica.number)
     }
 
     /// A backup's answer to an entry arrived.

@@ -54,6 +54,11 @@ pub struct Scene {
     pub reports: Vec<(usize, ShardReport)>,
 }
 
+/// The pserver of a shard.
+fn holder(shard: usize) -> Member {
+    Member { slot: Slot::pserver(shard as u32), incarnation: Incarnation(1) }
+}
+
 fn endpoint(shard: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7000 + shard as u16))
 }
@@ -69,7 +74,7 @@ impl Scene {
         };
         let mut scene = Self {
             job,
-            hosts: [ShardSet::new(), ShardSet::new()],
+            hosts: [0, 1].map(|shard| ShardSet::new(holder(shard), 0)),
             clients: BTreeMap::new(),
             era: Era { epoch: Epoch::default(), phase: PhaseNo(0) },
             phase: Phase { no: PhaseNo(0), sharing },
@@ -164,7 +169,7 @@ impl Scene {
     pub fn order_work(&mut self, number: usize) {
         let place = |shard: usize| ShardPlace {
             shard: ShardId(shard as u32),
-            holder: Member { slot: Slot::pserver(shard as u32), incarnation: Incarnation(1) },
+            holder: holder(shard),
             endpoint: endpoint(shard),
         };
         let (epoch, phase, now_ms) = (self.era.epoch, self.phase, self.now_ms);

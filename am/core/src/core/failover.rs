@@ -18,9 +18,9 @@ use crate::stage::shard_names::shards_text;
 use crate::stage::{JobStage, StageKind};
 
 impl Core {
-    /// Whether shards have backups.
-    pub(super) fn has_replicas(&self) -> bool {
-        self.ctx.config().spec.pservers.replicas > 0
+    /// Whether shards can get other primaries during an epoch.
+    pub(super) fn moves_shards(&self) -> bool {
+        self.ctx.config().spec.pservers.moves_shards()
     }
 
     /// The host of each registered pserver. A run without a cluster is on one machine: it takes pservers for hosts.
@@ -37,8 +37,7 @@ impl Core {
 
     /// Places the copies of the epoch, once every pserver of the map is there. Returns whether that was now.
     pub(super) fn place_copies(&mut self) -> bool {
-        if !self.has_replicas()
-            || self.stage.views().are_placed()
+        if self.stage.views().are_placed()
             || !self.stage.map().slots().all(|slot| self.fleet.holder(slot).is_some())
         {
             return false;
@@ -49,6 +48,10 @@ impl Core {
         hosts.retain(|slot, _| !map.of(*slot).is_empty());
         let backups = place_backups(&map, &hosts, replicas);
         self.stage.views_mut().place(&map, &backups, &self.fleet);
+        if !self.moves_shards() {
+            // They load already.
+            return true;
+        }
         let held = self.stage.views().all().held();
         self.stage.set_map(map.with_copies(held));
         self.warn_of_wide_rows();
@@ -58,9 +61,11 @@ impl Core {
         true
     }
 
-    /// All copies are in the common state: from now on they can be promoted.
+    /// All copies are in the common state: from now on they can be promoted. Where shards do not move, the record of the epoch
+    /// has all places.
     pub(super) fn settle_views(&mut self) {
-        if let Some(views) = self.stage.views_mut().settle() {
+        let views = self.stage.views_mut().settle();
+        if let Some(views) = views.filter(|_| self.moves_shards()) {
             let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
             let cause = "all copies are in the state of the epoch".to_owned();
             self.ctx.journal(Record::Views { epoch, views, cause, at_ms });
@@ -169,7 +174,7 @@ impl Core {
     /// A pserver's connection broke, or an earlier attempt had it: views on the way may be lost. It may also have copies that no
     /// view names any more, which it drops by those of all shards.
     pub(super) fn send_views_again(&mut self, slot: Slot) {
-        if self.stage.views().are_settled() {
+        if self.moves_shards() && self.stage.views().are_settled() {
             let all: Vec<ShardId> = self.stage.map().iter().map(|(shard, _)| shard).collect();
             self.send_views_of(slot, &all);
         }

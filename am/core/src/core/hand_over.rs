@@ -21,7 +21,7 @@ const PAUSE_MS: u64 = 10_000;
 impl Core {
     /// Orders the next hand-over, if there is one to order. `changes_fleet`: pservers or copies may have changed.
     pub(super) fn hand_over(&mut self, changes_fleet: bool) {
-        let works = self.has_replicas() && self.stage.is_working();
+        let works = self.moves_shards() && self.stage.is_working();
         if !works && let Some(views) = self.stage.views_mut().settled_mut() {
             views.end_hand_over();
         }
@@ -114,7 +114,8 @@ impl Core {
 
     fn moves_by_hand_over(&self) -> bool {
         let views = self.stage.views();
-        self.stage.is_in_phase()
+        self.moves_shards()
+            && self.stage.is_in_phase()
             && self.ctx.are_decisions_durable()
             && !views.is_handing_over()
             && views.settled().is_some_and(|views| !views.awaits_any())

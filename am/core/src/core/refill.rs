@@ -19,7 +19,7 @@ impl Core {
     /// Orders refills of shards with too few copies, or one that makes the numbers of copies more even, and leaves out copies
     /// in whose place others have come.
     pub(super) fn refill(&mut self) {
-        if self.stage.views_in_phase().is_none() {
+        if !self.moves_shards() || self.stage.views_in_phase().is_none() {
             return;
         }
         let places = self.refill_places();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::metrics::CountedPhase;
 
 use super::Core;
@@ -79,15 +79,21 @@ impl Core {
         // Before the orders that need a file system.
         self.credentials.registered(member.slot, &self.fleet, &mut self.ctx);
         match member.slot.role {
-            Role::Pserver => self.pserver_registered(member.slot, again, pserver_state),
+            Role::Pserver => self.pserver_registered(member, again, pserver_state),
             Role::Trainer => self.trainer_registered(member, again, trainer_state),
         }
     }
 
     /// Sends a pserver all that holds now; what it did already it only answers.
-    fn pserver_registered(&mut self, slot: Slot, again: bool, pserver_state: Option<PserverState>) {
-        if let Some(takeover) = self.stage.takeover() {
-            return takeover.pserver_registered(slot, pserver_state);
+    fn pserver_registered(
+        &mut self,
+        member: Member,
+        again: bool,
+        pserver_state: Option<PserverState>,
+    ) {
+        let slot = member.slot;
+        if self.stage.kind() == StageKind::Takeover {
+            return self.stage.pserver_is_back(member, pserver_state);
         }
         self.fleet.send_members_to(slot, &mut self.ctx);
         if !again && self.spare_takes_waiting_shards(slot) {

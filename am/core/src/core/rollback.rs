@@ -65,16 +65,20 @@ impl Core {
         let holds =
             !self.stage.map().copies_of(slot).is_empty() || self.stage.views().all().names(slot);
         if !rolls_back || !holds {
-            if self.has_replicas() && self.stage.is_in_phase() {
+            if self.stage.is_in_phase() {
                 self.nothing_to_promote(slot);
             }
             return;
         }
         if self.stage.is_in_phase() && self.stage.views().are_settled() {
-            if let Err(none_left) = self.fail_over(slot, cause) {
-                self.roll_back(format!("{slot} {cause}; {none_left}"));
+            match self.fail_over(slot, cause) {
+                Ok(()) => return,
+                Err(none_left) if self.moves_shards() => {
+                    return self.roll_back(format!("{slot} {cause}; {none_left}"));
+                }
+                // That is so with each loss.
+                Err(_) => {}
             }
-            return;
         }
         self.roll_back(format!("{slot} {cause}"));
     }
@@ -206,7 +210,7 @@ impl Core {
         if !self.stage.is_in_phase() && self.stage.kind() != StageKind::Restoring {
             return;
         }
-        if self.has_replicas() && !self.stage.views().are_placed() {
+        if self.moves_shards() && !self.stage.views().are_placed() {
             // The copies are placed when all pservers are there.
             return;
         }
@@ -215,7 +219,10 @@ impl Core {
         // One without copies may have to fill some, and learns by the views that the job has replicas.
         let all = || self.stage.map().iter().map(|(shard, _)| shard).collect();
         let viewed = if shards.is_empty() { all() } else { shards.clone() };
-        let views = self.stage.views().all().wire(&viewed, turn, &self.fleet);
+        let views = match self.moves_shards() {
+            true => self.stage.views().all().wire(&viewed, turn, &self.fleet),
+            false => Vec::new(),
+        };
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);
@@ -440,7 +447,7 @@ impl Core {
     /// Whether survivors hold shards for which a pserver is there. With replicas a failover does not cause a rollback: they return
     /// with the next one.
     fn shards_can_return(&self) -> bool {
-        !self.has_replicas() && *self.stage.map() != self.returned_map()
+        !self.moves_shards() && *self.stage.map() != self.returned_map()
     }
 
     /// A checkpoint exists: shards return to pservers that were replaced late.

@@ -21,7 +21,7 @@ use crate::fleet::scale::scaled_before;
 use crate::outcome::Outcome;
 use crate::record::Record;
 use crate::stage::shard_map::ShardMap;
-use crate::stage::takeover::Takeover;
+use crate::stage::takeover::{CopiesThere, Takeover};
 use crate::stage::{JobStage, NextStep, StageKind};
 use crate::work::evaluation::{known_evaluations, scores_may_end};
 use crate::work::task_errors::known_set_aside;
@@ -108,12 +108,13 @@ impl Core {
             Some((epoch, holders)) => {
                 self.ctx.set_epoch(epoch);
                 self.stage.set_map(ShardMap::new(holders));
-                if self.has_replicas()
-                    && let Some((views, placed)) =
-                        last_views(&journal, epoch, self.stage.map().len())
-                {
-                    self.stage.views_mut().take_over(views, placed);
-                    self.stage.set_map(ShardMap::new(self.stage.views().all().holders()));
+                match last_views(&journal, epoch, self.stage.map().len()) {
+                    Some((views, placed)) => {
+                        self.stage.views_mut().take_over(views, placed);
+                        self.stage.set_map(ShardMap::new(self.stage.views().all().holders()));
+                    }
+                    None if self.moves_shards() => {}
+                    None => self.stage.take_over_places(),
                 }
                 self.adopt(kept);
             }
@@ -193,55 +194,39 @@ impl Core {
         }
     }
 
-    /// Whether all shards are held, during a takeover.
-    fn has_all_shards(&mut self) -> bool {
-        if self.has_replicas() {
-            return self.has_all_primaries();
-        }
-        if self.stage.losses().are_unknown() {
-            return false;
-        }
-        let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
-        self.stage.takeover().is_some_and(|takeover| takeover.has_all_shards(&map, epoch))
-    }
-
     /// When every shard is held, nothing needs to be waited for.
     pub(super) fn advance_takeover(&mut self) -> bool {
-        let has_all_shards = self.has_all_shards();
-        let has_replicas = self.has_replicas();
-        let map = self.stage.map().clone();
+        let there = self.copies_there();
+        let has_all_pservers = self.stage.has_all_pservers();
         let Some(takeover) = self.stage.takeover() else {
             return false;
         };
         let waits = takeover.waits_for_containers(&self.fleet);
-        if !has_all_shards {
-            // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
-            // longer cannot help.
-            let timed_out = takeover.has_timed_out();
-            let hopeless = takeover.has_all_pservers(&map) || !waits;
-            if self.promotes_after_takeover() {
+        let timed_out = takeover.has_timed_out();
+        // All pservers are there and do not stand together, or one was gone before this attempt began: waiting longer
+        // cannot help.
+        let hopeless = has_all_pservers || !waits;
+        match there {
+            CopiesThere::AllPrimaries if waits && !timed_out => {
+                // Trainers work on by themselves; those that live register within a moment, with their tasks.
+                self.await_trainers();
+                false
+            }
+            CopiesThere::AllPrimaries => self.take_over_copies(),
+            CopiesThere::Promotable => {
                 // A primary that comes later finds a backup in its place.
                 self.await_trainers();
-                return (hopeless || timed_out) && self.take_over_copies();
+                (hopeless || timed_out) && self.take_over_copies()
             }
-            if hopeless {
-                // Trainers that live register within a moment and are accepted as in a takeover.
-                self.await_trainers();
-                self.restore_after_takeover();
+            CopiesThere::Missing => {
+                if hopeless {
+                    // Trainers that live register within a moment and are accepted as in a takeover.
+                    self.await_trainers();
+                    self.restore_after_takeover();
+                }
+                hopeless
             }
-            return hopeless;
         }
-        if waits && !takeover.has_timed_out() {
-            // Trainers work on by themselves; those that live register within a moment, with their tasks.
-            self.await_trainers();
-            return false;
-        }
-        if has_replicas {
-            return self.take_over_copies();
-        }
-        let takeover = std::mem::take(takeover);
-        self.take_over(takeover);
-        true
     }
 
     fn await_trainers(&mut self) {
@@ -253,7 +238,7 @@ impl Core {
         if let Some(takeover) = self.stage.takeover() {
             takeover.time_out();
         }
-        if self.has_all_shards() || self.promotes_after_takeover() {
+        if self.copies_there() != CopiesThere::Missing {
             // `advance` goes on. A container that registers later may still be taken in.
             let takeover_ms = self.ctx.limits().takeover_ms;
             return self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
@@ -282,13 +267,11 @@ impl Core {
         let epoch = self.ctx.epoch();
         let (phase, step) = self.checkpoints.base_position();
         let gone = self.pservers_gone();
-        let map = self.stage.map().clone();
         let Some(takeover) = self.stage.takeover() else {
             return;
         };
         // A job that had begun goes on with the containers that are there, as after every other loss.
         let started = takeover.had_begun(epoch, phase, step);
-        let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
         self.stage.set_started(started);
         if started {
             let position = self.position();
@@ -296,25 +279,13 @@ impl Core {
                 self.stage.recoveries_mut().open_at_takeover(slot, position, &self.ctx);
             }
         }
-        if self.has_replicas() {
-            let cause = self.cause_without_copies();
-            return self.restore(cause);
-        }
-        self.restore(match missing.is_empty() {
-            true if self.stage.losses().are_unknown() => {
-                "the ApplicationMaster ended during a local recovery".to_owned()
-            }
-            true => "the pservers that an earlier attempt left are in different epochs".to_owned(),
-            false => format!(
-                "{} did not come back after the ApplicationMaster's restart",
-                missing.join(", ")
-            ),
-        });
+        let cause = self.cause_without_copies();
+        self.restore(cause);
     }
 
     /// The job goes on where the shards are.
     pub(super) fn take_over(&mut self, mut takeover: Takeover) {
-        let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
+        let epoch = self.ctx.epoch();
         let (states, phase) = self.states_taken_over(&takeover);
         // A shard in a later phase shows that the one before was over everywhere.
         let is_over = states.iter().any(|state| state.phase > phase);
@@ -324,10 +295,11 @@ impl Core {
         let here: Vec<&ShardState> =
             states.into_iter().filter(|state| state.phase == phase).collect();
         let views = self.stage.views();
-        let all_copies = views.are_settled() && !Mutation::TakeoverTrustsPrimaries.is_on();
-        let positions = takeover.positions(phase, |slot, shard| match all_copies {
-            true => views.all().counts(slot, shard),
-            false => map.holds(slot, shard),
+        let positions = takeover.positions(phase, |slot, shard| {
+            match Mutation::TakeoverTrustsPrimaries.is_on() {
+                false => views.all().counts(slot, shard),
+                true => self.stage.holds(slot, shard),
+            }
         });
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
@@ -359,7 +331,7 @@ impl Core {
         for slot in self.fleet.registered_slots(Role::Pserver) {
             // They are in the epoch and only answer; one without shards learns that it has none.
             self.load_shards(slot);
-            if !is_over && self.ctx.config().spec.pservers.replicas > 0 {
+            if !is_over && self.moves_shards() {
                 // The order of the earlier attempt may be lost: streams moved its copies into the phase, and it serves none yet.
                 self.begin_on(slot);
             }

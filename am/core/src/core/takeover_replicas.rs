@@ -6,16 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::control::{ReplicaState, ShardState};
+use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId};
 use heddle_protocol::view::WarningCode;
 
 use super::Core;
-use crate::fleet::Fleet;
 use crate::record::{Record, RecordedView};
 use crate::stage::shard_map::ShardMap;
 use crate::stage::shard_names::shards_text;
-use crate::stage::takeover::Takeover;
+use crate::stage::takeover::{CopiesThere, Takeover};
 
 /// Copies of shards that each pserver was ordered to load, ascending.
 type PlacedReplicas = BTreeMap<Member, Vec<ShardId>>;
@@ -44,86 +43,39 @@ pub(super) fn last_views(
     (last.len() == shards).then(|| (last.into_values().collect(), placed))
 }
 
-/// The copy of a shard that a container has registered with, if it is whole and in this epoch.
-fn whole_copy<'a>(
-    takeover: &'a Takeover,
-    fleet: &Fleet,
-    epoch: Epoch,
-    member: Member,
-    shard: ShardId,
-) -> Option<(&'a ShardState, ReplicaState)> {
-    fleet.member(member)?;
-    let state = takeover.copy(member.slot, shard, epoch)?;
-    let replica = state.replica.filter(|replica| replica.whole)?;
-    Some((state, replica))
-}
-
 impl Core {
-    /// Whether no copy that has registered follows a view which the journal does not have.
-    fn views_are_current(&mut self) -> bool {
-        let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
-        let Some(takeover) = self.stage.takeover() else {
-            return false;
-        };
-        views.iter().all(|view| {
-            let copy = |member: &Member| whole_copy(takeover, fleet, epoch, *member, view.shard);
-            let recorded = (view.term, view.version);
-            view.in_sync
-                .iter()
-                .filter_map(copy)
-                .all(|(_, replica)| (replica.term, replica.version) <= recorded)
-        })
-    }
-
-    /// Whether the primary of every shard has registered.
-    pub(super) fn has_all_primaries(&mut self) -> bool {
-        self.all_views(|view, is_whole| is_whole(view.primary))
-    }
-
-    /// Whether every shard has a copy that can be promoted.
-    pub(super) fn promotes_after_takeover(&mut self) -> bool {
-        self.has_replicas()
-            && self.all_views(|view, is_whole| view.in_sync.iter().any(|member| is_whole(*member)))
-    }
-
-    fn all_views(
-        &mut self,
-        holds: impl Fn(&RecordedView, &dyn Fn(Member) -> bool) -> bool,
-    ) -> bool {
-        if !self.stage.views().are_settled() || !self.views_are_current() {
-            return false;
+    /// What the copies allow that have registered.
+    pub(super) fn copies_there(&mut self) -> CopiesThere {
+        let (epoch, are_unknown) = (self.ctx.epoch(), self.stage.losses().are_unknown());
+        match self.stage.takeover_by_views().filter(|_| !are_unknown) {
+            Some((takeover, views)) => takeover.copies_there(views, epoch, &self.fleet),
+            None => CopiesThere::Missing,
         }
-        let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
-        let Some(takeover) = self.stage.takeover() else {
-            return false;
-        };
-        views.iter().all(|view| {
-            holds(view, &|member| whole_copy(takeover, fleet, epoch, member, view.shard).is_some())
-        })
     }
 
     /// Why a takeover has to roll back.
     pub(super) fn cause_without_copies(&mut self) -> String {
-        if !self.stage.views().are_settled() {
+        if self.stage.losses().are_unknown() {
+            return "the ApplicationMaster ended during a local recovery".to_owned();
+        }
+        let (epoch, moves_shards) = (self.ctx.epoch(), self.moves_shards());
+        let map = self.stage.map().clone();
+        let Some((takeover, views)) = self.stage.takeover_by_views() else {
             return "the earlier attempt ended before all copies were in one state".to_owned();
-        }
-        if !self.views_are_current() {
-            return "a copy follows a view that is not in the journal".to_owned();
-        }
-        let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
-        let Some(takeover) = self.stage.takeover() else {
-            return String::new();
         };
-        let lost = views.iter().filter(|view| {
-            let whole =
-                |member: &Member| whole_copy(takeover, fleet, epoch, *member, view.shard).is_some();
-            !view.in_sync.iter().any(whole)
-        });
-        let lost: Vec<ShardId> = lost.map(|view| view.shard).collect();
-        format!("no copy of {} came back after the ApplicationMaster's restart", shards_text(&lost))
+        let lost = takeover.without_copy(views, epoch, &self.fleet);
+        let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
+        let after = "after the ApplicationMaster's restart";
+        match (missing.is_empty(), lost.is_empty()) {
+            (_, true) => "a copy follows a view that is not in the journal".to_owned(),
+            (_, false) if moves_shards => {
+                format!("no copy of {} came back {after}", shards_text(&lost))
+            }
+            (true, false) => {
+                "the pservers that an earlier attempt left are in different epochs".to_owned()
+            }
+            (false, false) => format!("{} did not come back {after}", missing.join(", ")),
+        }
     }
 
     /// The views are settled, and the job goes on where the shards are. Returns whether it does.
@@ -135,15 +87,15 @@ impl Core {
         };
         let (fleet, settled) = (&self.fleet, self.stage.views_mut().settled_mut());
         let kept = settled.map(|views| {
-            views.keep(|member, shard| whole_copy(&takeover, fleet, epoch, member, shard).is_some())
+            views.keep(|member, shard| takeover.whole_copy(member, shard, epoch, fleet).is_some())
         });
         let Some(Ok(changed)) = kept else {
             debug_assert!(false, "asked before");
             return false;
         };
         let serves = |member, shard, term| {
-            whole_copy(&takeover, fleet, epoch, member, shard)
-                .is_some_and(|(_, replica)| replica.primary && replica.term == term)
+            let copy = takeover.whole_copy(member, shard, epoch, fleet);
+            copy.is_some_and(|copy| copy.serves(term))
         };
         let Some(views) = self.stage.views_mut().settled_mut() else { return false };
         views.await_primaries(serves);

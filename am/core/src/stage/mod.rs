@@ -22,7 +22,8 @@ pub(crate) mod takeover;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use heddle_protocol::ids::{PhaseNo, ShardId, Slot};
+use heddle_protocol::control::PserverState;
+use heddle_protocol::ids::{Member, PhaseNo, ShardId, Slot};
 use heddle_protocol::view::JobState;
 
 use crate::checkpoint::cut::CutPoint;
@@ -32,7 +33,7 @@ use crate::time::MonotonicMs;
 use export::ModelExport;
 use local_losses::LocalLosses;
 use recovery_timing::RecoveryTimings;
-use replicas::{SettledViews, ShardViews};
+use replicas::{SettledViews, ShardViews, ViewList};
 use shard_map::ShardMap;
 use stop::StopOrder;
 use takeover::Takeover;
@@ -344,6 +345,33 @@ impl StageMachine {
         match &mut self.stage {
             JobStage::Takeover(takeover) => Some(takeover),
             _ => None,
+        }
+    }
+
+    /// The same, with the views that say which copies count; none if the journal has none.
+    pub(crate) fn takeover_by_views(&mut self) -> Option<(&mut Takeover, &ViewList)> {
+        let views = self.views.settled()?.list();
+        match &mut self.stage {
+            JobStage::Takeover(takeover) => Some((takeover, views)),
+            _ => None,
+        }
+    }
+
+    /// Whether every pserver that holds shards has registered, during a takeover.
+    pub(crate) fn has_all_pservers(&self) -> bool {
+        matches!(&self.stage, JobStage::Takeover(takeover) if takeover.has_all_pservers(&self.map))
+    }
+
+    /// Shards that do not move are where the map of the journal's last epoch has them.
+    pub(crate) fn take_over_places(&mut self) {
+        self.views.take_over_places(&self.map);
+    }
+
+    /// A pserver of an earlier attempt has registered, during a takeover.
+    pub(crate) fn pserver_is_back(&mut self, member: Member, held: Option<PserverState>) {
+        if let JobStage::Takeover(takeover) = &mut self.stage {
+            self.views.is_back(member, self.map.of(member.slot));
+            takeover.pserver_registered(member.slot, held);
         }
     }
 

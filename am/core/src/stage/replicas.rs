@@ -11,7 +11,8 @@
 //! they promise, and why, is in `docs/replication.md`. All shards of a lost pserver change in one record. No process receives
 //! a view before its record is durable: the journal gate holds the commands back.
 //!
-//! A job without replicas stays `Unplaced`.
+//! Where shards do not move, a set has one copy, and no view is sent or recorded: the order to load and the record of the epoch have
+//! its place.
 
 mod hand_over;
 mod paths;
@@ -24,7 +25,7 @@ mod view_list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
+use heddle_protocol::ids::{Incarnation, Member, ShardId, Slot, Term};
 
 pub(crate) use hand_over::{HandOverCause, HandedOver};
 pub(crate) use refills::{FailedFill, RefillPlace, RefillPlaces};
@@ -48,7 +49,7 @@ pub(crate) struct ShardViews {
 /// How far the views of an epoch are.
 #[derive(Clone, Debug, Default)]
 enum EpochViews {
-    /// Pservers are missing, or the job has no replicas.
+    /// Pservers are missing.
     #[default]
     Unplaced,
     /// In the orders to load. No copy can be promoted.
@@ -74,6 +75,8 @@ pub(crate) struct SettledViews {
     hand_over: Option<hand_over::OrderedHandOver>,
     /// After a takeover: the copies that each pserver was ordered to load.
     placed: BTreeMap<Member, Vec<ShardId>>,
+    /// After a takeover: the journal had the slots of the primaries alone.
+    are_places: bool,
     /// Slots that were ordered to fill a copy in this epoch: they may still have it when a view does not name them any more.
     touched: BTreeSet<(Slot, ShardId)>,
     /// The shards that the last warning about missing backups named.
@@ -138,9 +141,7 @@ impl ShardViews {
             let in_sync: Vec<Member> =
                 std::iter::once(&primary).chain(backups).filter_map(member).collect();
             let primary = *in_sync.first()?;
-            let (term, version) = (Term(1), ViewVersion(1));
-            let fills = Vec::new();
-            Some(RecordedView { shard, term, version, primary, in_sync, fills, began_at: None })
+            Some(RecordedView { in_sync, ..RecordedView::alone(shard, primary) })
         };
         let views: Vec<RecordedView> = map.iter().zip(backups).filter_map(view).collect();
         debug_assert_eq!(views.len(), map.len(), "all pservers are there");
@@ -172,6 +173,26 @@ impl ShardViews {
         let views = ViewList(views);
         let settled = SettledViews { views, placed, touched, ..SettledViews::default() };
         self.epoch = EpochViews::Settled(Box::new(settled));
+    }
+
+    /// As [`Self::take_over`], where the record of the epoch has all places. Which containers are there shows as they register.
+    pub(crate) fn take_over_places(&mut self, map: &ShardMap) {
+        let unknown = |slot| Member { slot, incarnation: Incarnation::default() };
+        let views = map.iter().map(|(shard, slot)| RecordedView::alone(shard, unknown(slot)));
+        self.take_over(views.collect(), BTreeMap::new());
+        if let Some(settled) = self.settled_mut() {
+            settled.are_places = true;
+        }
+    }
+
+    /// After [`Self::take_over_places`]: this container has registered in the slot of these shards.
+    pub(crate) fn is_back(&mut self, member: Member, shards: &[ShardId]) {
+        let Some(settled) = self.settled_mut().filter(|views| views.are_places) else { return };
+        for shard in shards {
+            if let Some(view) = settled.views.view_mut(*shard) {
+                *view = RecordedView::alone(*shard, member);
+            }
+        }
     }
 
     /// The views, by shard; none before they are placed.
@@ -230,6 +251,11 @@ impl ShardViews {
 }
 
 impl SettledViews {
+    /// The views, by shard.
+    pub(crate) fn list(&self) -> &ViewList {
+        &self.views
+    }
+
     /// After a takeover: the copies that each pserver was ordered to load, ascending.
     pub(crate) fn placed(&self) -> &BTreeMap<Member, Vec<ShardId>> {
         &self.placed

@@ -1,14 +1,14 @@
 //! A takeover: what the containers of an earlier attempt report, and where the job stands by their reports.
 //!
-//! **Taking over.** Surviving containers register again and report their state. If every shard is held, all in the epoch of
-//! the last rollback record, the job goes on where the shards are. Pservers and trainers get epoch and work again; those
+//! **Taking over.** Surviving containers register again and report their state. If the primary of every shard is there, in the
+//! epoch of the last rollback record, the job goes on where the shards are. Pservers and trainers get epoch and work again; those
 //! that have it ignore it. Else (a shard is missing, a pserver is behind, or in an epoch that the journal lacks) there is a
 //! rollback with an epoch of this generation. The restart of an ApplicationMaster is not a sign that a container died:
 //! containers have `takeover_ms` to register. But the cluster lists the containers that live. When each of them has
 //! registered, or is gone too, a missing one was lost before and is not waited for. (A list that a ResourceManager made
 //! right after its own restart may lack one. That costs the work since the last checkpoint, and the container is refused.)
 //!
-//! With replicas the journal's views say which copies count. Copies of containers that did not come back leave the sets; if the
+//! The journal's views say which copies count; where shards do not move, that is the slot of its last epoch. Copies of containers that did not come back leave the sets; if the
 //! primary is among them, a backup is promoted. There is a rollback only if a shard has no copy left. What a primary reports
 //! may not be at its backups yet, and would be lost with it: positions are the lowest of all copies that count.
 //!
@@ -19,12 +19,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{PserverState, Report, ShardState, TrainerState};
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
+use heddle_protocol::control::{PserverState, ReplicaState, Report, ShardState, TrainerState};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId, Term};
 use heddle_protocol::task_set::TaskSet;
 
 use crate::action::{ConnectionId, ContainerName};
 use crate::fleet::Fleet;
+use crate::record::RecordedView;
+use crate::stage::replicas::ViewList;
 use crate::stage::shard_map::ShardMap;
 use crate::work::queue::QueueProgress;
 
@@ -39,9 +41,35 @@ pub(crate) struct Takeover {
     /// Containers that had not registered at the last check. A check tests the last one and removes it once it has
     /// registered. None is added, so all checks together cost as much as one test of each.
     unidentified: Vec<ContainerName>,
-    /// Every shard is held; none: to be computed, since a pserver has registered or is lost. Each registration of a
-    /// trainer reads it.
-    has_all_shards: Option<bool>,
+    /// None: to be computed, since a pserver has registered or is lost. Each registration of a trainer reads it.
+    there: Option<CopiesThere>,
+}
+
+/// What the copies that have registered allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopiesThere {
+    /// The primary of every shard is there.
+    AllPrimaries,
+    /// Every shard has a copy that can be promoted.
+    Promotable,
+    /// A shard has no copy, or one follows a view that the journal lacks.
+    Missing,
+}
+
+/// A copy with all rows, as its container has registered it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WholeCopy(ReplicaState);
+
+impl WholeCopy {
+    /// Whether it knows no later view.
+    fn follows(self, view: &RecordedView) -> bool {
+        (self.0.term, self.0.version) <= (view.term, view.version)
+    }
+
+    /// Whether it serves in this term.
+    pub(crate) fn serves(self, term: Term) -> bool {
+        self.0.primary && self.0.term == term
+    }
 }
 
 impl Takeover {
@@ -53,7 +81,7 @@ impl Takeover {
     /// A pserver has registered.
     pub(crate) fn pserver_registered(&mut self, slot: Slot, held: Option<PserverState>) {
         self.pservers.insert(slot, held);
-        self.has_all_shards = None;
+        self.there = None;
     }
 
     /// A trainer has registered. If a stale process came first, its tasks are dispatched again.
@@ -92,7 +120,7 @@ impl Takeover {
     /// A container is gone.
     pub(crate) fn lost(&mut self, slot: Slot) {
         self.pservers.remove(&slot);
-        self.has_all_shards = None;
+        self.there = None;
         self.trainers.remove(&slot);
     }
 
@@ -138,28 +166,59 @@ impl Takeover {
             || held.any(|held| held.shards.iter().any(moved))
     }
 
-    /// By shard: its state, if the slot of the journal holds it, in the journal's epoch.
-    pub(crate) fn shard_states<'a>(
-        &'a self,
-        map: &'a ShardMap,
+    /// What the copies allow that have registered in this epoch and that the views have.
+    pub(crate) fn copies_there(
+        &mut self,
+        views: &ViewList,
         epoch: Epoch,
-    ) -> impl Iterator<Item = Option<&'a ShardState>> + 'a {
-        map.iter().map(move |(shard, slot)| {
-            let held = self.pservers.get(&slot)?.as_ref()?;
-            let mut shards = held.shards.iter();
-            shards.find(|state| held.epoch == epoch && state.shard == shard)
-        })
+        fleet: &Fleet,
+    ) -> CopiesThere {
+        let there = self.there.unwrap_or_else(|| self.look_for_copies(views, epoch, fleet));
+        self.there = Some(there);
+        there
     }
 
-    /// Whether each shard is held in the journal's epoch.
-    pub(crate) fn has_all_shards(&mut self, map: &ShardMap, epoch: Epoch) -> bool {
-        let look = || {
-            self.pservers.len() >= map.slots().len()
-                && self.shard_states(map, epoch).all(|state| state.is_some())
+    fn look_for_copies(&self, views: &ViewList, epoch: Epoch, fleet: &Fleet) -> CopiesThere {
+        let mut there = CopiesThere::AllPrimaries;
+        for view in views.iter() {
+            let whole = |member: &Member| self.whole_copy(*member, view.shard, epoch, fleet);
+            let mut copies = view.in_sync.iter().filter_map(whole).peekable();
+            let is_lost = copies.peek().is_none();
+            if is_lost || copies.any(|copy| !copy.follows(view)) {
+                return CopiesThere::Missing;
+            }
+            if whole(&view.primary).is_none() {
+                there = CopiesThere::Promotable;
+            }
+        }
+        there
+    }
+
+    /// Shards of which no copy has registered that counts, ascending.
+    pub(crate) fn without_copy(
+        &self,
+        views: &ViewList,
+        epoch: Epoch,
+        fleet: &Fleet,
+    ) -> Vec<ShardId> {
+        let is_lost = |view: &&RecordedView| {
+            let whole = |member: &Member| self.whole_copy(*member, view.shard, epoch, fleet);
+            view.in_sync.iter().filter_map(whole).next().is_none()
         };
-        let has = self.has_all_shards.unwrap_or_else(look);
-        self.has_all_shards = Some(has);
-        has
+        views.iter().filter(is_lost).map(|view| view.shard).collect()
+    }
+
+    /// The copy of a shard that a container has registered with, if it is whole and in this epoch.
+    pub(crate) fn whole_copy(
+        &self,
+        member: Member,
+        shard: ShardId,
+        epoch: Epoch,
+        fleet: &Fleet,
+    ) -> Option<WholeCopy> {
+        fleet.member(member)?;
+        let replica = self.copy(member.slot, shard, epoch)?.replica;
+        replica.whole.then_some(WholeCopy(replica))
     }
 
     /// Trainers that work in this phase of the epoch.
@@ -182,7 +241,7 @@ impl Takeover {
         self.pservers.iter().filter_map(|(slot, held)| Some((*slot, held.as_ref()?.cut)))
     }
 
-    /// With replicas: the copy of a shard that the container in a slot has reported in this epoch.
+    /// The copy of a shard that the container in a slot has reported in this epoch.
     pub(crate) fn copy(&self, slot: Slot, shard: ShardId, epoch: Epoch) -> Option<&ShardState> {
         let held = self.pservers.get(&slot)?.as_ref().filter(|held| held.epoch == epoch)?;
         held.shards.iter().find(|state| state.shard == shard)

@@ -819,13 +819,15 @@ impl Process {
             counted: None,
             tasks: Vec::new(),
             done: TaskSet::default(),
-            replica: self.views.iter().find(|view| view.shard == *shard).map(|view| ReplicaState {
-                term: view.term,
-                version: view.version,
-                primary: Some(view.primary) == self.me,
-                number: 0,
-                whole: true,
-            }),
+            replica: self.views.iter().find(|view| view.shard == *shard).map_or(
+                ReplicaState::ALONE,
+                |view| ReplicaState {
+                    term: view.term,
+                    version: view.version,
+                    primary: Some(view.primary) == self.me,
+                    ..ReplicaState::ALONE
+                },
+            ),
         };
         let shards = self.shards.iter().map(state).collect();
         PserverState::new(self.epoch, self.cut, shards)

@@ -2,7 +2,7 @@
 
 use heddle_am_core::{Event, LostUpdates, Record};
 use heddle_protocol::control::{
-    Command, LoadShards, LostShards, Operation, Report, ShardState, TaskPosition,
+    Command, LoadShards, LostShards, Operation, ReplicaState, Report, ShardState, TaskPosition,
 };
 use heddle_protocol::ids::{Incarnation, Member, Role, ShardId, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::job_spec::{Consistency, JobSpec, RecoveryScope};
@@ -236,7 +236,7 @@ fn steps_that_the_file_has_beyond_its_positions_are_not_lost() {
         counted: None,
         tasks: vec![TaskPosition { task, attempt: TaskAttempt(1), step: Step(step) }],
         done: TaskSet::default(),
-        replica: None,
+        replica: ReplicaState::ALONE,
     };
     let LoadShards { shards, .. } = last_load(&job, job.pserver(1));
     let loaded = shards.iter().zip([2, 1]).map(state).collect();

@@ -2,8 +2,8 @@
 
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
-    Command, LaneGrant, LoadShards, PserverState, Registration, Report, ShardState, TaskPosition,
-    TrainerState,
+    Command, LaneGrant, LoadShards, PserverState, Registration, ReplicaState, Report, ShardState,
+    TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -78,7 +78,7 @@ pub fn held(
             counted: None,
             tasks: tasks.collect(),
             done: done.map(|(task, _)| *task).collect(),
-            replica: None,
+            replica: ReplicaState::ALONE,
         }
     });
     PserverState::new(epoch, CutId::default(), shards.collect())

@@ -35,7 +35,7 @@ use crate::gradient::Payload;
 #[derive(Debug, Default)]
 pub(super) struct TrainerClock {
     is_on: bool,
-    has_backups: bool,
+    shards_move: bool,
     /// Steps before this number are over.
     clock: u64,
     /// Steps from number `clock` on, each over or not. The first is not over.
@@ -77,20 +77,20 @@ pub(super) struct StepPull {
 }
 
 impl TrainerClock {
-    /// A clock before the first phase. `has_backups`: whether shards have backups.
-    pub(super) fn new(has_backups: bool) -> Self {
-        Self { has_backups, ..Self::default() }
+    /// A clock before the first phase. `shards_move`: whether shards can get other primaries during an epoch.
+    pub(super) fn new(shards_move: bool) -> Self {
+        Self { shards_move, ..Self::default() }
     }
 
     /// A new epoch or phase begins.
     pub(super) fn begin(&mut self, is_on: bool) {
-        let Self { asked, has_backups, .. } = *self;
-        *self = Self { is_on, asked, has_backups, ..Self::default() };
+        let Self { asked, shards_move, .. } = *self;
+        *self = Self { is_on, asked, shards_move, ..Self::default() };
     }
 
     /// Shards may have other places.
     pub(super) fn placed(&mut self, context: &mut MachineContext) {
-        if self.is_on && self.has_backups {
+        if self.is_on && self.shards_move {
             self.send(context);
         }
     }
@@ -206,7 +206,7 @@ impl TrainerClock {
         let era = context.era.filter(|_| self.is_on)?;
         let has_task = match self.state {
             ClockState::NoTask => false,
-            ClockState::Asking { .. } if self.has_backups => false,
+            ClockState::Asking { .. } if self.shards_move => false,
             ClockState::Asking { .. } => return None,
             ClockState::Counted => true,
         };
@@ -215,6 +215,6 @@ impl TrainerClock {
 
     /// The frame that a connection gets when it opens.
     pub(super) fn repeated(&self, context: &MachineContext) -> Option<Header> {
-        self.header(context).filter(|_| self.has_backups || self.state == ClockState::Counted)
+        self.header(context).filter(|_| self.shards_move || self.state == ClockState::Counted)
     }
 }

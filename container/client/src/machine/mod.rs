@@ -77,15 +77,15 @@ impl ClientMachine {
         Self::of(layout, false)
     }
 
-    /// As [`ClientMachine::new`]; `has_backups`: whether shards have backups (`pservers.replicas`).
+    /// As [`ClientMachine::new`]; `shards_move`: whether shards can get other primaries during an epoch.
     #[must_use]
-    pub fn of(layout: Layout, has_backups: bool) -> Self {
+    pub fn of(layout: Layout, shards_move: bool) -> Self {
         Self {
             context: MachineContext::new(layout),
             pulls: Pulls::default(),
             lanes: RunningLanes::default(),
             tasks: Tasks::default(),
-            clock: TrainerClock::new(has_backups),
+            clock: TrainerClock::new(shards_move),
             at_barrier: None,
             outages: Vec::new(),
         }

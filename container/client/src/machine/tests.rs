@@ -65,12 +65,12 @@ impl World {
         Self::of(false)
     }
 
-    fn of(has_backups: bool) -> Self {
+    fn of(shards_move: bool) -> Self {
         let tables = [(8, 2), (1, 1)]
             .map(|(rows, cols)| TableShape { kind: TableKind::Dense, rows, cols })
             .to_vec();
         let layout = Layout::new(2, tables).expect("sound tables");
-        let machine = ClientMachine::of(layout, has_backups);
+        let machine = ClientMachine::of(layout, shards_move);
         let mut world = Self { machine, now_ms: 0 };
         world.work(epoch(0), places(2, 0));
         world.connect_all();

@@ -11,8 +11,8 @@ use crate::layout::Layout;
 pub struct Settings {
     /// The tables and the number of shards.
     pub layout: Layout,
-    /// Whether shards have backups (`pservers.replicas`).
-    pub has_backups: bool,
+    /// Whether shards can get other primaries during an epoch.
+    pub shards_move: bool,
     /// The run that pservers must belong to.
     pub run: RunId,
     /// This trainer.

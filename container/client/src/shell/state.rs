@@ -46,7 +46,7 @@ pub(super) struct NewConnection {
 impl ClientState {
     pub(super) fn new(settings: Settings, events: Sender<ClientEvent>) -> Self {
         Self {
-            machine: RefCell::new(ClientMachine::of(settings.layout.clone(), settings.has_backups)),
+            machine: RefCell::new(ClientMachine::of(settings.layout.clone(), settings.shards_move)),
             settings,
             events,
             started: Instant::now(),

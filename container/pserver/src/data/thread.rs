@@ -80,7 +80,7 @@ impl DataThread {
             run: setup.run,
             secret: setup.secret.clone(),
             mechanism: setup.mechanism,
-            shards: RefCell::new(ShardSet::of(setup.member, setup.index as u32)),
+            shards: RefCell::new(ShardSet::new(setup.member, setup.index as u32)),
             connections: RefCell::default(),
             effects: RefCell::default(),
             reports: setup.reports.clone(),
@@ -306,10 +306,7 @@ impl DataThread {
     pub(super) fn publish(&self) {
         let shards = self.shards.borrow();
         self.counters.publish(&shards.figures(), shards.position());
-        if shards.is_replicated() {
-            let lag = shards.replication_lag(self.started.elapsed());
-            self.counters.publish_lag(lag);
-        }
+        self.counters.publish_lag(shards.replication_lag(self.started.elapsed()));
         let fills = shards.fills();
         if self.fills.replace(!fills.is_empty()) || !fills.is_empty() {
             self.counters.publish_fills(fills);

@@ -112,6 +112,16 @@ impl ShardReplica {
         matches!(self.role, CopyRole::Primary(_))
     }
 
+    /// Whether it is a primary with others to stream to.
+    pub(super) fn streams(&self) -> bool {
+        self.serving().is_some_and(|serving| !serving.followers.is_empty())
+    }
+
+    /// Whether it serves without other copies, and holds no answer.
+    pub(super) fn is_alone(&self) -> bool {
+        self.serving().is_some_and(|it| it.followers.is_empty() && it.held.is_empty())
+    }
+
     pub(crate) fn is_useless(&self) -> bool {
         self.useless.is_some()
     }
@@ -160,9 +170,10 @@ impl ShardReplica {
         self.filling = Some(IncomingFill::new(order));
     }
 
-    /// How far the slowest in-sync backup is behind; none of a copy that does not serve.
+    /// How far the slowest in-sync backup is behind; none of a copy that streams to no other.
     pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
-        let in_sync = self.serving()?.followers.values().filter(|follower| follower.in_sync);
+        let serving = self.serving().filter(|_| self.streams())?;
+        let in_sync = serving.followers.values().filter(|follower| follower.in_sync);
         let lags = in_sync.map(|follower| {
             let entries = self.number.saturating_sub(follower.acknowledged);
             let owed = follower.owes_since.filter(|_| entries > 0);
@@ -221,6 +232,11 @@ impl ShardReplica {
                 }
             }
             (false, _) => self.give_way(own),
+        }
+        if self.is_primary() && !self.streams() {
+            // Changes are not counted from now on: a copy that was left out and has not heard of it has fewer.
+            self.number += 1;
+            self.all_have(self.number);
         }
         is_primary && !was_primary
     }

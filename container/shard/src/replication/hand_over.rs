@@ -36,6 +36,7 @@ impl Replication {
         if copy.is_some_and(|copy| copy.view().order() == (order.term, order.version)) {
             let stopped = StoppedShard { order, until: now + STOP_MAX, is_reported: false };
             self.stopped.insert(order.shard, stopped);
+            self.alone = false;
         }
     }
 

@@ -23,7 +23,9 @@ pub(crate) struct Unfit;
 impl Shard {
     /// Records what changes the shard from now on, or stops doing so.
     pub(crate) fn record_changes(&mut self, record: bool) {
-        self.changes = record.then(Vec::new);
+        if record != self.changes.is_some() {
+            self.changes = record.then(Vec::new);
+        }
     }
 
     /// Moves the recorded changes to `all`, each with the number of effects before it.
@@ -158,7 +160,6 @@ impl Shard {
     /// its primary did not, or receives the end of the cut. Changes that need its room wait until then. Any other snapshot has
     /// no saver and no end to come.
     pub(crate) fn promote(&mut self, open: Option<CutId>, out: &mut Vec<ShardEffect>) {
-        self.record_changes(true);
         self.memory.snapshots.disarm();
         if !open.is_some_and(|cut| self.has_snapshot(cut)) {
             self.memory.drop_open();

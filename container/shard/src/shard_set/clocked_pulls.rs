@@ -44,21 +44,20 @@ struct WaitingPull {
 /// What decides about a pull besides clocks.
 pub(super) struct ServedShards<'s> {
     pub(super) shards: &'s mut BTreeMap<ShardId, Shard>,
-    pub(super) copies: Option<&'s Replication>,
+    pub(super) copies: &'s Replication,
 }
 
 impl ServedShards<'_> {
     fn is_stopped(&self, shard: ShardId) -> bool {
-        self.copies.is_some_and(|copies| copies.is_stopped(shard))
-            && !Mutation::StoppedShardIsPulled.is_on()
+        self.copies.is_stopped(shard) && !Mutation::StoppedShardIsPulled.is_on()
     }
 }
 
 impl ClockedPulls {
     /// A new epoch or phase begins. Drops all clocks and waiting pulls: their trainers get a new epoch or phase.
-    pub(super) fn begin(&mut self, phase: Phase, has_backups: bool) {
+    pub(super) fn begin(&mut self, phase: Phase, shards_move: bool) {
         self.phase = phase.no;
-        self.clocks.begin(phase.sharing, has_backups);
+        self.clocks.begin(phase.sharing, shards_move);
         self.waiting.clear();
         self.waiting_bytes = 0;
     }
@@ -186,7 +185,7 @@ impl ClockedPulls {
         true
     }
 
-    /// The connection is closed: without backups its trainer is not counted, and its pulls are dropped. Other pulls may be
+    /// The connection is closed: where shards cannot move, its trainer is not counted, and its pulls are dropped. Other pulls may be
     /// granted afterwards.
     pub(super) fn disconnect(&mut self, conn: Conn, member: Member) {
         self.clocks.disconnect(member);

@@ -5,7 +5,7 @@
 //! while no trainer is counted, the answer is the highest clock ever sent. Clocks do not fall: a lower one is refused.
 //!
 //! **Backups.** Clocks are not replicated: a promoted copy grants nothing until each member of that moment has sent a clock,
-//! with or without a task, in this epoch and phase. A closed connection does not end the counting where shards have backups,
+//! with or without a task, in this epoch and phase. A closed connection does not end the counting where shards can move,
 //! since the trainer may only have moved to a new primary: the ApplicationMaster does, when it takes the trainer out of the
 //! members.
 //!
@@ -30,8 +30,8 @@ pub(super) struct Clocks {
     by_clock: BTreeSet<(u64, Member)>,
     /// The highest clock ever sent.
     highest: u64,
-    /// Whether shards have backups.
-    has_backups: bool,
+    /// Whether shards can get other primaries in an epoch.
+    shards_move: bool,
     /// Trainers that have sent a clock on a connection that is open.
     known: BTreeSet<Member>,
     /// Trainers without which nothing is granted: those that were not known when a copy was promoted.
@@ -44,9 +44,9 @@ pub(super) struct FallingClock;
 
 impl Clocks {
     /// A new epoch or phase begins: no trainer is counted.
-    pub(super) fn begin(&mut self, sharing: Sharing, has_backups: bool) {
+    pub(super) fn begin(&mut self, sharing: Sharing, shards_move: bool) {
         let staleness = sharing.staleness().map(u64::from);
-        *self = Self { staleness, has_backups, ..Self::default() };
+        *self = Self { staleness, shards_move, ..Self::default() };
     }
 
     /// Whether pulls wait for clocks.
@@ -69,7 +69,7 @@ impl Clocks {
         }
         self.sent.insert(member, clock);
         self.highest = self.highest.max(clock);
-        if self.has_backups {
+        if self.shards_move {
             self.known.insert(member);
             self.awaited.remove(&member);
         }
@@ -90,7 +90,7 @@ impl Clocks {
     /// The trainer's connection is closed.
     pub(super) fn disconnect(&mut self, member: Member) {
         self.known.remove(&member);
-        if !self.has_backups || Mutation::ClosedTrainerIsNotCounted.is_on() {
+        if !self.shards_move || Mutation::ClosedTrainerIsNotCounted.is_on() {
             self.remove(member);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use heddle_protocol::control::{CutAt, EndCut, TakeCut};
 use heddle_protocol::ids::{CutId, ShardId, Step};
 
-use super::{ShardSet, ShardSetError, serves};
+use super::{ShardSet, ShardSetError};
 use crate::content::{SnapshotGone, SnapshotHead};
 use crate::cut::{self, OpenCut};
 use crate::effect::ShardEffect;
@@ -69,7 +69,7 @@ impl ShardSet {
 
     fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
         let replicas = &self.replicas;
-        for shard in self.shards.values_mut().filter(|shard| serves(replicas, shard.id())) {
+        for shard in self.shards.values_mut().filter(|shard| replicas.is_primary(shard.id())) {
             if shard.progress().lanes().is_some() {
                 shard.arm(cut, step, out);
             } else {
@@ -95,8 +95,8 @@ impl ShardSet {
     /// When [`Self::tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        let lag = self.replicas.as_ref().and_then(|replicas| replicas.deadline());
-        self.open.as_ref().map(|open| open.deadline).into_iter().chain(lag).min()
+        let open = self.open.as_ref().map(|open| open.deadline);
+        open.into_iter().chain(self.replicas.deadline()).min()
     }
 
     /// Aborts a cut that has held frames for too long, reports backups that lag, and drops snapshots whose savers are too slow
@@ -110,16 +110,14 @@ impl ShardSet {
             self.replicate(from, out);
         }
         let from = out.len();
-        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_overdue_stops(now)) {
+        if self.replicas.end_overdue_stops(now) {
             self.release(out);
         }
-        if let Some(replicas) = &mut self.replicas {
-            replicas.tick(now, out);
-            for id in replicas.end_waits(now) {
-                // A copy may have been promoted meanwhile: then the cut waits for its file.
-                let backup = self.shards.get_mut(&id).filter(|_| !replicas.is_primary(id));
-                backup.into_iter().for_each(Shard::stop_saving);
-            }
+        self.replicas.tick(now, out);
+        for id in self.replicas.end_waits(now) {
+            // A copy may have been promoted meanwhile: then the cut waits for its file.
+            let backup = self.shards.get_mut(&id).filter(|_| !self.replicas.is_primary(id));
+            backup.into_iter().for_each(Shard::stop_saving);
         }
         // Answers may have waited for a copy whose refill begins again.
         self.replicate(from, out);
@@ -128,7 +126,7 @@ impl ShardSet {
     pub(super) fn snap_if_complete(&mut self, out: &mut Vec<ShardEffect>) {
         if let Some(open) = self.open.take_if(|open| open.is_complete()) {
             let replicas = &self.replicas;
-            for shard in self.shards.values_mut().filter(|shard| serves(replicas, shard.id())) {
+            for shard in self.shards.values_mut().filter(|shard| replicas.is_primary(shard.id())) {
                 shard.snap(open.cut, out);
             }
             self.release(out);

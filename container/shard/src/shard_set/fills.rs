@@ -10,19 +10,19 @@ impl ShardSet {
     /// Reads what the refills of this backup need from the shards.
     pub(super) fn feed_fills(&mut self, peer: Peer) {
         let now = self.clocked.now();
-        let Some(replicas) = &mut self.replicas else { return };
+        let copies = &mut self.replicas.copies;
         for (&id, shard) in &mut self.shards {
-            while let Some(need) = replicas.copies.fill_need(id, peer, now) {
+            while let Some(need) = copies.fill_need(id, peer, now) {
                 match need {
                     FillNeed::Begin => match shard.fill_state() {
-                        Some(state) => replicas.copies.begin_fills(id, &state, now),
+                        Some(state) => copies.begin_fills(id, &state, now),
                         None => {
                             shard.want_fill();
                             break;
                         }
                     },
                     FillNeed::Piece(cursor) => match shard.fill_piece(cursor) {
-                        Some(piece) => replicas.copies.push_piece(id, peer, piece, now),
+                        Some(piece) => copies.push_piece(id, peer, piece, now),
                         None => break,
                     },
                 }
@@ -33,8 +33,7 @@ impl ShardSet {
     /// How far the refills are that this thread sends.
     #[must_use]
     pub fn fills(&self) -> Vec<FillProgress> {
-        let Some(replicas) = &self.replicas else { return Vec::new() };
         let bytes = |shard| self.shards.get(&shard).map_or(0, Shard::fill_bytes);
-        replicas.copies.fills(bytes)
+        self.replicas.copies.fills(bytes)
     }
 }

@@ -35,16 +35,14 @@ impl ShardSet {
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
         self.check_epoch(command.epoch)?;
-        if let Some(replicas) = &mut self.replicas {
-            command.shards.iter().for_each(|stop| replicas.copies.stop(*stop, now));
-        }
+        command.shards.iter().for_each(|stop| self.replicas.copies.stop(*stop, now));
         self.replicate(out.len(), out);
         Ok(())
     }
 
     /// Shards that stopped for a hand-over go on: something is to change them.
     pub(super) fn end_stops(&mut self, out: &mut Vec<ShardEffect>) {
-        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_stops()) {
+        if self.replicas.end_stops() {
             self.release(out);
         }
     }
@@ -59,6 +57,7 @@ impl ShardSet {
         let Some(shard) = self.shards.get_mut(&id) else { return };
         // The ApplicationMaster ends each cut of a command that this pserver has received, also after a restart.
         let open = (self.highest_cut > self.ended_cut).then_some(self.highest_cut);
+        shard.record_changes(self.replicas.copies.streams(id));
         shard.promote(open, out);
         // The command to begin the phase may have come before this view.
         if let Some(phase) = self.phase.filter(|phase| phase.no > shard.phase()) {
@@ -69,7 +68,7 @@ impl ShardSet {
     /// A shard has another primary: requests that wait, or whose answer does, are sent to it. A trainer may have sent them here for a
     /// later term than this copy knew of.
     pub(super) fn stop_serving(&mut self, id: ShardId, out: &mut Vec<ShardEffect>) {
-        let copy = self.replicas.as_mut().and_then(|replicas| replicas.copies.copy_mut(id));
+        let copy = self.replicas.copies.copy_mut(id);
         for effect in copy.map(|copy| copy.take_unanswered()).unwrap_or_default() {
             if let ShardEffect::Reply { conn, header } = effect {
                 let header = header.reply(Kind::Refused, Status::WrongShard);

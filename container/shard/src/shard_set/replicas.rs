@@ -8,7 +8,7 @@ use heddle_protocol::control::{LoadShards, ReplicaState, ReplicationLag, SetView
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
 
-use super::{ShardSet, ShardSetError, serves};
+use super::{ShardSet, ShardSetError};
 use crate::change::ShardChange;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
@@ -17,7 +17,7 @@ use crate::shard::Shard;
 
 /// The copies of the set, and the connections of their primaries.
 pub(super) struct Replicas {
-    pub(super) copies: Box<Replication>,
+    pub(super) copies: Replication,
     /// Connections of pservers that stream to this thread, each with the entry whose change has not come.
     incoming: BTreeMap<Conn, PeerConnection>,
     /// Backups to which a connection is open.
@@ -37,26 +37,30 @@ struct PeerConnection {
 }
 
 impl Replicas {
-    /// The copies of a new epoch. Connections continue from the epoch before.
-    pub(super) fn of(
-        own: Member,
-        load: &LoadShards,
-        shards: &[ShardId],
-        limits: ReplicationLimits,
-        before: Option<Box<Self>>,
-    ) -> Option<Box<Self>> {
-        let copies = Replication::of(own, load, shards, limits)?;
-        let (incoming, connected) =
-            before.map(|before| (before.incoming, before.connected)).unwrap_or_default();
-        Some(Box::new(Self {
-            copies,
-            incoming,
-            connected,
+    /// Of a pserver that is in no epoch.
+    pub(super) fn new(own: Member) -> Self {
+        Self {
+            copies: Replication::new(own),
+            incoming: BTreeMap::new(),
+            connected: BTreeSet::new(),
             changes: Vec::new(),
             followed_cut: CutId::default(),
             waits_since: BTreeMap::new(),
-            saver_wait: limits.lag / 2,
-        }))
+            saver_wait: Duration::ZERO,
+        }
+    }
+
+    /// The copies of a new epoch. Connections continue from the epoch before.
+    pub(super) fn begin_epoch(
+        &mut self,
+        load: &LoadShards,
+        shards: &[ShardId],
+        limits: ReplicationLimits,
+    ) {
+        self.copies.begin_epoch(load, shards, limits);
+        self.followed_cut = CutId::default();
+        self.waits_since.clear();
+        self.saver_wait = limits.lag / 2;
     }
 
     pub(super) fn is_primary(&self, shard: ShardId) -> bool {
@@ -106,7 +110,7 @@ impl Replicas {
     /// The refusal of a copy that does not serve.
     pub(super) fn admit(&self, header: &Header) -> Result<Flow, Status> {
         // A clock is for the data thread and changes no shard.
-        if header.kind == Kind::Clock {
+        if self.copies.are_alone() || header.kind == Kind::Clock {
             return Ok(Flow::Taken);
         }
         if !self.copies.is_primary(header.shard) {
@@ -122,12 +126,6 @@ impl Replicas {
 }
 
 impl ShardSet {
-    /// A set of this pserver's thread (from 0), without shards and in no epoch. A set without a member keeps no copies.
-    #[must_use]
-    pub fn of(own: Member, thread: u32) -> Self {
-        Self { own: Some(own), thread, ..Self::default() }
-    }
-
     /// What backups are allowed in epochs that begin from now on.
     pub fn set_replication_limits(&mut self, limits: ReplicationLimits) {
         self.limits = limits;
@@ -135,26 +133,23 @@ impl ShardSet {
 
     /// Whether this thread serves the shard to trainers.
     pub(super) fn serves(&self, shard: ShardId) -> bool {
-        serves(&self.replicas, shard)
+        self.replicas.is_primary(shard)
     }
 
     pub(super) fn serves_any(&self) -> bool {
-        self.replicas.is_none() || self.shards.keys().any(|&shard| self.serves(shard))
+        self.shards.keys().any(|&shard| self.serves(shard))
     }
 
-    /// What this thread is as a copy of a shard; none without `pservers.replicas`.
+    /// What this thread is as a copy of a shard; not whole if it has none.
     #[must_use]
-    pub fn replica(&self, shard: ShardId) -> Option<ReplicaState> {
-        let whole = self.shards.contains_key(&shard);
-        self.replicas.as_ref().and_then(|replicas| replicas.copies.state(shard, whole))
+    pub fn replica(&self, shard: ShardId) -> ReplicaState {
+        self.replicas.copies.state(shard, self.shards.contains_key(&shard))
     }
 
-    /// Primaries record their changes.
+    /// Primaries that stream record their changes.
     pub(super) fn record_changes(&mut self) {
-        if let Some(replicas) = &self.replicas {
-            for (&id, shard) in &mut self.shards {
-                shard.record_changes(replicas.is_primary(id));
-            }
+        for (&id, shard) in &mut self.shards {
+            shard.record_changes(self.replicas.copies.streams(id));
         }
     }
 
@@ -169,20 +164,23 @@ impl ShardSet {
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
         self.check_epoch(command.epoch)?;
+        self.replicas.copies.set_alone(false);
         for view in &command.views {
             let from = out.len();
             self.view(view, now, out);
+            self.record_changes();
             self.replicate(from, out);
         }
         let from = out.len();
         // Frames may have waited for a backup that is left out.
         self.release(out);
         self.replicate(from, out);
+        self.replicas.copies.set_alone(true);
         Ok(())
     }
 
     fn view(&mut self, view: &ShardView, now: Duration, out: &mut Vec<ShardEffect>) {
-        let Some(replicas) = &mut self.replicas else { return };
+        let replicas = &mut self.replicas;
         if !replicas.copies.is_later(view) {
             return;
         }
@@ -226,10 +224,8 @@ impl ShardSet {
             // Left out: the copy is of no use, since a new one is filled from its beginning.
             self.shards.remove(&id);
             self.missing.remove(&id);
-            if let Some(replicas) = &mut self.replicas {
-                replicas.copies.remove(id);
-                replicas.waits_since.remove(&id);
-            }
+            self.replicas.copies.remove(id);
+            self.replicas.waits_since.remove(&id);
             out.push(ShardEffect::Report(ShardReport::CopyLeft { shard: id }));
         }
     }
@@ -244,8 +240,7 @@ impl ShardSet {
 
     /// Installs a shard of zeros for a refill ([`ShardReport::FillOrdered`]). It is dropped if the refill is not ordered any more.
     pub fn install_empty(&mut self, epoch: Epoch, order: ViewVersion, shard: Shard) {
-        let Some(replicas) = self.replicas.as_mut().filter(|_| epoch == self.epoch) else { return };
-        let copy = replicas.copies.copy_mut(shard.id());
+        let copy = self.replicas.copies.copy_mut(shard.id()).filter(|_| epoch == self.epoch);
         if copy.is_some_and(|copy| copy.fill_order() == Some(order)) {
             self.shards.entry(shard.id()).or_insert(shard);
         }
@@ -253,7 +248,10 @@ impl ShardSet {
 
     /// Numbers what changed since `from` effects, holds answers, and releases what waited.
     pub(super) fn replicate(&mut self, from: usize, out: &mut Vec<ShardEffect>) {
-        let Some(replicas) = &mut self.replicas else { return };
+        let replicas = &mut self.replicas;
+        if replicas.copies.are_alone() {
+            return;
+        }
         let mut changes = std::mem::take(&mut replicas.changes);
         let mut all: Vec<(usize, ShardId, Arc<ShardChange>)> = Vec::new();
         for (&id, shard) in &mut self.shards {
@@ -284,13 +282,13 @@ impl ShardSet {
 
     /// Whether the backups have all that was changed so far. If not, [`ShardEffect::Settled`] with `ask` follows.
     pub fn settle(&mut self, ask: u64) -> bool {
-        self.replicas.as_mut().is_none_or(|replicas| replicas.copies.settle(ask))
+        self.replicas.copies.settle(ask)
     }
 
     /// A frame of a primary: an entry, or the change of the entry before it.
     pub(super) fn on_peer_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let (conn, now) = (frame.conn, self.clocked.now());
-        let Some(replicas) = &mut self.replicas else { return Flow::Taken };
+        let replicas = &mut self.replicas;
         let Some(incoming) = replicas.incoming.get_mut(&conn) else { return Flow::Taken };
         let Some(entry) = incoming.entry else {
             match frame.header.kind {
@@ -348,9 +346,7 @@ impl ShardSet {
 
     /// A backup may have taken the snapshot of a cut with its primary.
     fn copy_snapped(&mut self, id: ShardId, cut: CutId, out: &mut Vec<ShardEffect>) {
-        if let Some(replicas) = &mut self.replicas {
-            replicas.followed_cut = replicas.followed_cut.max(cut);
-        }
+        self.replicas.followed_cut = self.replicas.followed_cut.max(cut);
         let Some(shard) = self.shards.get_mut(&id) else { return };
         if cut <= self.ended_cut {
             // The end of the cut overtook the stream.
@@ -364,7 +360,7 @@ impl ShardSet {
     /// A part of a refill, behind its entry.
     fn on_fill(&mut self, entry: &Header, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let (id, conn) = (entry.shard, frame.conn);
-        let Some(replicas) = &mut self.replicas else { return Flow::Taken };
+        let replicas = &mut self.replicas;
         let shard = self.shards.get_mut(&id);
         let answer = match replicas.copies.check_fill(entry, &frame.header, shard.is_some()) {
             FillTurn::Wait => return Flow::Wait,
@@ -389,49 +385,38 @@ impl ShardSet {
         Flow::Taken
     }
 
-    /// Whether shards have copies on several pservers.
-    #[must_use]
-    pub fn is_replicated(&self) -> bool {
-        self.replicas.is_some()
-    }
-
     /// How far the slowest in-sync backup of the primaries is behind; none without primaries that have backups.
     #[must_use]
     pub fn replication_lag(&self, now: Duration) -> Option<ReplicationLag> {
-        self.replicas.as_ref()?.copies.lag(now)
+        self.replicas.copies.lag(now)
     }
 
-    /// Backups to which a connection has to exist; none without replicas.
+    /// Backups to which a connection has to exist.
     #[must_use]
     pub fn peers(&self) -> BTreeSet<Peer> {
-        self.replicas.as_ref().map(|replicas| replicas.copies.peers()).unwrap_or_default()
+        self.replicas.copies.peers()
     }
 
     /// A connection to a backup is open: entries can be sent.
     pub fn peer_connected(&mut self, peer: Peer) {
-        if let Some(replicas) = &mut self.replicas {
-            replicas.connected.insert(peer);
-            replicas.copies.connected(peer, self.clocked.now());
-        }
+        self.replicas.connected.insert(peer);
+        self.replicas.copies.connected(peer, self.clocked.now());
     }
 
     /// The connection to a backup is closed.
     pub fn peer_disconnected(&mut self, peer: Peer) {
-        if let Some(replicas) = &mut self.replicas {
-            replicas.connected.remove(&peer);
-        }
+        self.replicas.connected.remove(&peer);
     }
 
     /// The next entry to send to a backup, `last` being the shard of the one before: shards take turns.
     pub fn next_entry(&mut self, peer: Peer, last: ShardId) -> Option<StreamEntry> {
-        let replicas = self.replicas.as_mut()?;
-        if !replicas.connected.contains(&peer) {
+        if !self.replicas.connected.contains(&peer) {
             return None;
         }
-        if replicas.copies.has_fills() {
+        if self.replicas.copies.has_fills() {
             self.feed_fills(peer);
         }
-        self.replicas.as_mut()?.copies.next_entry(peer, last)
+        self.replicas.copies.next_entry(peer, last)
     }
 
     /// Takes a backup's answer to an entry.
@@ -442,7 +427,7 @@ impl ShardSet {
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) {
-        let Some(replicas) = &mut self.replicas else { return };
+        let replicas = &mut self.replicas;
         let was_full = replicas.copies.is_full();
         let was_aligning = replicas.copies.is_aligning(reply.shard);
         let deposed = replicas.copies.answered(peer, reply, now);
@@ -462,15 +447,12 @@ impl ShardSet {
     /// Answers do not wait for backups.
     #[cfg(test)]
     pub(crate) fn ungate(&mut self) {
-        if let Some(replicas) = &mut self.replicas {
-            replicas.copies.ungated = true;
-        }
+        self.replicas.copies.ungated = true;
     }
 
     /// Pservers that stream to this thread.
     #[must_use]
     pub fn primaries(&self) -> Vec<Member> {
-        let incoming = self.replicas.iter().flat_map(|replicas| replicas.incoming.values());
-        incoming.map(|incoming| incoming.member).collect()
+        self.replicas.incoming.values().map(|incoming| incoming.member).collect()
     }
 }

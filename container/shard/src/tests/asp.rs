@@ -88,8 +88,10 @@ fn only_members_are_served() {
 }
 
 #[test]
-fn pserver_cannot_connect_as_a_trainer() {
+fn pserver_is_not_served_as_a_trainer() {
     let mut node = Node::asp();
-    let other = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
-    assert_eq!(node.act(|host, _, out| host.connect(other, out)), Err(Status::NotMember));
+    let other = Member { slot: Slot::pserver(1), incarnation: Incarnation(1) };
+    let conn = node.act(|host, _, out| host.connect(other, out)).expect("it may have a stream");
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), None);
+    assert_eq!((&*node.closed, node.value(0)), (&[conn][..], 0.0), "it has no stream");
 }

@@ -104,7 +104,7 @@ impl Copies {
 
     fn with(count: usize, sharing: Sharing, config: ShardConfig, holders: &[usize]) -> Self {
         let mut copies = Self {
-            hosts: (0..count).map(|index| ShardSet::of(pserver(index), 0)).collect(),
+            hosts: (0..count).map(|index| ShardSet::new(pserver(index), 0)).collect(),
             conns: Vec::new(),
             streams: Vec::new(),
             back: VecDeque::new(),
@@ -272,7 +272,7 @@ impl Copies {
 
     fn state(&self, host: usize) -> ReplicaState {
         let states = self.hosts[host].states();
-        states.first().and_then(|state| state.replica).expect("a copy")
+        states.first().map(|state| state.replica).expect("a copy")
     }
 
     fn values(&self, host: usize) -> Vec<u32> {

@@ -216,7 +216,7 @@ fn run_with(
     };
     let client = Client::start(Settings {
         layout: Layout::of(&welcome.spec)?,
-        has_backups: welcome.spec.pservers.replicas > 0,
+        shards_move: welcome.spec.pservers.moves_shards(),
         run: welcome.run,
         member: environment.member,
         secret: environment.secret.clone(),

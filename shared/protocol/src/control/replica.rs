@@ -32,6 +32,13 @@ pub struct ShardView {
 }
 
 impl ShardView {
+    /// The first view of an epoch of a shard with one copy.
+    #[must_use]
+    pub fn alone(shard: ShardId, primary: Member) -> Self {
+        let (term, version, in_sync) = (Term(1), ViewVersion(1), vec![primary]);
+        Self { shard, term, version, primary, in_sync, backups: Vec::new(), began_at: None }
+    }
+
     /// What orders the views of a shard within an epoch.
     #[must_use]
     pub fn order(&self) -> (Term, ViewVersion) {
@@ -126,7 +133,7 @@ pub struct ShardStop {
 }
 
 /// State of a copy of a shard, for an ApplicationMaster that takes over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaState {
     /// The highest term that the copy has received.
     pub term: Term,
@@ -138,6 +145,12 @@ pub struct ReplicaState {
     pub number: u64,
     /// Whether it has all rows: it is loaded, or filled to the end.
     pub whole: bool,
+}
+
+impl ReplicaState {
+    /// The only copy of a shard, in the first view of its epoch ([`ShardView::alone`]).
+    pub const ALONE: Self =
+        Self { term: Term(1), version: ViewVersion(1), primary: true, number: 0, whole: true };
 }
 
 #[cfg(test)]
@@ -177,7 +190,7 @@ mod tests {
         }
     }
 
-    fn state(replica: Option<ReplicaState>) -> ShardState {
+    fn state(replica: ReplicaState) -> ShardState {
         ShardState {
             shard: ShardId(3),
             phase: PhaseNo(0),
@@ -191,14 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_replicas_have_no_field_of_them() {
+    fn order_to_load_without_views_has_no_field_of_them() {
         let json = serde_json::to_string(&Command::LoadShards(load(Vec::new()))).expect("JSON");
         assert_eq!(
             json,
             r#"{"command":"load-shards","epoch":{"generation":0,"count":0},"shards":[3],"base":null,"phase":{"no":0,"sharing":{"mode":"queue"}},"step":0}"#
         );
-        let json = serde_json::to_string(&state(None)).expect("JSON");
-        assert!(!json.contains("replica"), "{json}");
     }
 
     #[test]
@@ -215,9 +226,9 @@ mod tests {
         assert_eq!(arrived, views);
         let (term, version) = view().order();
         let copy = ReplicaState { term, version, primary: false, number: 9, whole: true };
-        let json = serde_json::to_string(&state(Some(copy))).expect("JSON");
+        let json = serde_json::to_string(&state(copy)).expect("JSON");
         let arrived: ShardState = serde_json::from_str(&json).expect("what was sent arrives");
-        assert_eq!(arrived, state(Some(copy)));
+        assert_eq!(arrived, state(copy));
     }
 
     #[test]

@@ -40,9 +40,8 @@ pub struct ShardState {
     pub tasks: Vec<TaskPosition>,
     /// ASP: tasks of this phase that are marked done here. Within [`PserverState`] without those of [`PserverState::done`].
     pub done: TaskSet,
-    /// Its role as a copy of the shard; none without `pservers.replicas`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replica: Option<ReplicaState>,
+    /// Its role as a copy of the shard.
+    pub replica: ReplicaState,
 }
 
 /// State of a pserver that registers again; absent on its first connection.
@@ -197,7 +196,7 @@ mod tests {
             counted: None,
             tasks: Vec::new(),
             done: done.into_iter().map(TaskId).collect(),
-            replica: None,
+            replica: ReplicaState::ALONE,
         }
     }
 

@@ -383,6 +383,13 @@ impl PserverSpec {
     pub fn slots(&self) -> u32 {
         self.count.saturating_add(self.spares)
     }
+
+    /// Whether a shard can get another primary during an epoch. If not, it has the one copy that the order to load placed, no view
+    /// of it is sent, and trainers need not repeat their clocks.
+    #[must_use]
+    pub fn moves_shards(&self) -> bool {
+        self.replicas > 0
+    }
 }
 
 impl TrainerSpec {

@@ -403,7 +403,7 @@ impl World {
         let mut shards = BTreeMap::new();
         let mut host_of = BTreeMap::new();
         for host in hosts {
-            let serves = |state: &ShardState| state.replica.is_none_or(|copy| copy.primary);
+            let serves = |state: &ShardState| state.replica.primary;
             for state in host.states().into_iter().filter(serves) {
                 shards.insert(state.shard, ((state.phase, state.step), host.shard(state.shard)?));
                 host_of.insert(state.shard, host);

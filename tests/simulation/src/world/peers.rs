@@ -192,7 +192,10 @@ impl World {
             for host in &pserver.hosts {
                 for shard in host.shards() {
                     let id = shard.id();
-                    let Some(copy) = host.replica(id).filter(|copy| copy.whole) else { continue };
+                    let copy = host.replica(id);
+                    if !copy.whole {
+                        continue;
+                    }
                     // One that has heard of a new term and nothing else in it may have more of the term before than the new
                     // primary: it will be left out (`Ahead`), whatever the number.
                     let last = self.followed.get(&(number, id));

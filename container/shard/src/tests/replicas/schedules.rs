@@ -144,11 +144,12 @@ fn s12_copy_with_a_higher_term_refuses_the_stream() {
     copies.replicate(0, 1);
     copies.promote(1, 2);
     let refused = copies.hosts[1].figures().get(ProcessFigure::FramesRefused);
+    let number = copies.state(1).number;
     copies.push(0, 2, whole(0, 1), -1.0);
     copies.replicate(0, 1);
     // A superseded primary acknowledges nothing.
     assert_eq!(copies.answer(0, 2), Some((Kind::Refused, Status::WrongShard)));
-    assert_eq!(copies.state(1).number, 1);
+    assert_eq!(copies.state(1).number, number);
     let after = copies.hosts[1].figures().get(ProcessFigure::FramesRefused);
     assert_eq!(after, refused + 1, "its write is counted");
     assert!(!copies.state(0).primary, "the refusal stops it");
@@ -400,15 +401,14 @@ fn primary_shows_how_far_its_slowest_backup_is_behind() {
 }
 
 #[test]
-fn shards_without_views_have_no_replicas() {
-    let mut set = ShardSet::of(pserver(0), 0);
+fn shards_without_views_are_sets_of_one() {
+    let mut set = ShardSet::new(pserver(0), 0);
     let load = load(1, (0, Sharing::Queue), 0, None);
     let mut out = Vec::new();
     set.load(&load, &load.shards, &mut out).expect("a later epoch");
     set.install(epoch(1), Shard::initial(&config(SGD)), &mut out).expect("it fits");
     assert!(set.peers().is_empty() && set.deadline().is_none() && set.settle(1));
-    assert_eq!(set.states()[0].replica, None);
-    assert_eq!(set.connect(pserver(1), &mut out), Err(Status::NotMember));
+    assert_eq!(set.states()[0].replica, ReplicaState::ALONE);
 }
 
 /// What waits for backups has to fit into the memory that is counted for it.

@@ -167,7 +167,7 @@ fn two_backups() -> (ShardSet, [Conn; 2]) {
         views: views.to_vec(),
         ..load(1, (0, Sharing::Queue), 0, None)
     };
-    let (mut host, mut out) = (ShardSet::of(pserver(1), 0), Vec::new());
+    let (mut host, mut out) = (ShardSet::new(pserver(1), 0), Vec::new());
     assert_eq!(host.load(&load, &shards, &mut out), Ok(shards.to_vec()));
     for (shard, copy_bytes_max) in shards.into_iter().zip([0, 1 << 20]) {
         let config = ShardConfig { shard, shards: 2, copy_bytes_max, ..tight() };
