@@ -12,7 +12,7 @@ use heddle_protocol::view::{self, WarningCode};
 use super::cut::{Cut, CutReason, OrderedCut};
 use super::{Checkpoints, Committed, CutEnded, checkpoint_view};
 use crate::action::{CallId, Checkpoint, StoreCall};
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
 use crate::fleet::Fleet;
@@ -35,7 +35,7 @@ impl Checkpoints {
         let Some(commit) = commit.filter(|commit| commit.call.is_none()) else {
             return false;
         };
-        if ctx.is_waiting_for(Purpose::CommitRetry) {
+        if ctx.waits_to_retry(Retried::Commit) {
             return false;
         }
         let after = *commit.after.get_or_insert(ctx.last_record());
@@ -107,7 +107,7 @@ impl Checkpoints {
             let ended = self.cut_failed(failure, fleet, ctx);
             return ended.map_or(CommitOutcome::NothingFollows, CommitOutcome::GivenUp);
         }
-        ctx.retry_later(Purpose::CommitRetry, tries);
+        ctx.retry_later(Retried::Commit, tries);
         ctx.warn(
             WarningCode::CommitRetried,
             format!("a checkpoint's commit is tried again: {failure}"),

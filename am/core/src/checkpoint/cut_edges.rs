@@ -210,7 +210,7 @@ impl Machine for CutMachine {
                     self.ended = checkpoints.end_for_rollback(fleet, ctx);
                 }
             }
-            "next try is due" => ctx.clear_deadline(Purpose::CommitRetry),
+            "next try is due" => ctx.clear_deadline(Purpose::Retry(Retried::Commit)),
             _ => done = self.store_answers(event),
         }
         self.advance(None);

@@ -25,7 +25,7 @@ use heddle_protocol::view::{self, CheckpointView};
 
 use crate::action::{Checkpoint, OperationId};
 use crate::context::Context;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::event::DamagedCheckpoint;
 use crate::failure::{JobFailure, exit_after_tries};
 use crate::time::MonotonicMs;
@@ -310,8 +310,8 @@ impl Checkpoints {
         self.save_loss.interrupted();
         self.missed_step_tries = 0;
         self.final_failures = 0;
-        ctx.clear_deadline(Purpose::FinalCutRetry);
-        ctx.clear_deadline(Purpose::BestCutRetry);
+        ctx.clear_deadline(Purpose::Retry(Retried::FinalCut));
+        ctx.clear_deadline(Purpose::Retry(Retried::BestCut));
         if matches!(self.wanted, Some(CutReason::Final | CutReason::Best | CutReason::Due)) {
             self.wanted = None;
         }
@@ -326,7 +326,7 @@ impl Checkpoints {
         ended: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
-        self.try_again_later("the final checkpoint", Purpose::FinalCutRetry, ended, ctx)
+        self.try_again_later("the final checkpoint", Retried::FinalCut, ended, ctx)
     }
 
     /// A try of the best pass's cut failed: the next one follows after a wait, before the next pass.
@@ -339,7 +339,7 @@ impl Checkpoints {
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
         let what = "the checkpoint of the best pass (training.keep)";
-        self.try_again_later(what, Purpose::BestCutRetry, ended, ctx)?;
+        self.try_again_later(what, Retried::BestCut, ended, ctx)?;
         self.want(CutReason::Best);
         Ok(())
     }
@@ -348,12 +348,12 @@ impl Checkpoints {
     fn try_again_later(
         &mut self,
         what: &str,
-        purpose: Purpose,
+        retried: Retried,
         CutEnded { failure, has_own_limit, .. }: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
         if *has_own_limit {
-            ctx.retry_later(purpose, 1);
+            ctx.retry_later(retried, 1);
             return Ok(());
         }
         self.final_failures += 1;
@@ -361,7 +361,7 @@ impl Checkpoints {
             let message = format!("{what} could not be taken: {failure}");
             return Err(JobFailure::new(exit_after_tries(failure), message));
         }
-        ctx.retry_later(purpose, self.final_failures);
+        ctx.retry_later(retried, self.final_failures);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::cut::{Cut, CutPoint, CutProgress, CutReason, CutState, OrderedCut};
 use super::saved_files::{COPIES_WAIT_MS, SavedFiles};
 use super::{Checkpoints, CutEnded, STAGING_HOLDS_MS};
 use crate::action::{CallId, StoreCall};
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
 use crate::fleet::Fleet;
@@ -266,7 +266,7 @@ impl Checkpoints {
         let cut = self.open.take()?;
         ctx.clear_deadline(Purpose::CutTimeout);
         ctx.clear_deadline(Purpose::CutCopies);
-        ctx.clear_deadline(Purpose::CommitRetry);
+        ctx.clear_deadline(Purpose::Retry(Retried::Commit));
         if cut.is_ordered() {
             let command = Command::CutEnd(EndCut { cut: cut.id, committed: false });
             fleet.send_to_all(Role::Pserver, command, ctx);

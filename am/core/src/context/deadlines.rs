@@ -29,30 +29,16 @@ pub(crate) enum Purpose {
     CutCopies,
     /// A hand-over of shards has taken too long.
     HandOver,
-    /// The next hand-over can be tried.
-    HandOverRetry,
     /// Shards have had too few backups for a while, and no host for another one.
     Backups,
     /// A trainer has not reached a pserver for a while.
     Outage,
     /// Trainers that registered meanwhile may join.
     Join,
-    /// Shards that could not be loaded are to be loaded again.
-    LoadRetry,
-    /// A commit is to be tried again.
-    CommitRetry,
-    /// The final cut is to be tried again.
-    FinalCutRetry,
-    /// The cut of the best pass is to be tried again.
-    BestCutRetry,
-    /// The cut of an orderly stop is to be tried again.
-    StopCutRetry,
-    /// The model is to be written or published again.
-    ExportRetry,
     /// The trainer that writes a model has made no progress for the lease.
     ExportLease,
-    /// The cut that a save of the model waits for is to be tried again.
-    SaveCutRetry,
+    /// What has failed can be tried again.
+    Retry(Retried),
     /// A pass ends without the figures that were not reported.
     Figures,
     /// Trainers are compared: a slow one may lose lanes, or share its task.
@@ -63,6 +49,27 @@ pub(crate) enum Purpose {
     TokensEnd,
     /// Everything should have stopped by now.
     Stopped,
+}
+
+/// What is tried again after a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Retried {
+    /// A load of shards.
+    Load,
+    /// A hand-over of shards.
+    HandOver,
+    /// A commit.
+    Commit,
+    /// The final cut.
+    FinalCut,
+    /// The cut of the best pass.
+    BestCut,
+    /// The cut of an orderly stop.
+    StopCut,
+    /// The cut that a save of the model waits for.
+    SaveCut,
+    /// To write the model, or to publish it.
+    Export,
 }
 
 /// The deadlines that are set.

@@ -19,7 +19,7 @@ use crate::action::{Action, CallId, ContainerOrder, OperationId, RecordId, Store
 use crate::config::{Config, Limits};
 use crate::record::Record;
 use crate::time::{MonotonicMs, Now};
-use deadlines::{Deadlines, Purpose};
+use deadlines::{Deadlines, Purpose, Retried};
 use journal_gate::JournalGate;
 use lease::{ClusterLease, HeldCall};
 
@@ -171,9 +171,14 @@ impl Context {
         self.deadlines.forgive_standstill(ms);
     }
 
-    /// Sets the deadline of a retry after this number of failed tries.
-    pub(crate) fn retry_later(&mut self, purpose: Purpose, tries: u32) {
-        self.deadlines.set(purpose, self.now.mono + self.backoff_ms(tries));
+    /// Lets it be tried again after the wait that follows this number of failed tries.
+    pub(crate) fn retry_later(&mut self, what: Retried, tries: u32) {
+        self.deadlines.set(Purpose::Retry(what), self.now.mono + self.backoff_ms(tries));
+    }
+
+    /// Whether it may not be tried again yet.
+    pub(crate) fn waits_to_retry(&self, what: Retried) -> bool {
+        self.is_waiting_for(Purpose::Retry(what))
     }
 
     /// When a deadline expires, if it is set.

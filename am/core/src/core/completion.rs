@@ -12,7 +12,7 @@ use super::Core;
 use super::exports::AT_THE_END;
 use crate::action::{Action, OperationId};
 use crate::checkpoint::cut::CutReason;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::failure::JobFailure;
 use crate::outcome::Outcome;
 use crate::record::Record;
@@ -34,7 +34,7 @@ impl Core {
             self.stage.go(JobStage::Exporting(ModelExport::default()));
             return true;
         }
-        if self.ctx.is_waiting_for(Purpose::FinalCutRetry) {
+        if self.ctx.waits_to_retry(Retried::FinalCut) {
             return false;
         }
         if self.checkpoints.is_open() {

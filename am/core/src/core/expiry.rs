@@ -4,7 +4,7 @@ use heddle_protocol::exit_code::ExitCode;
 
 use super::Core;
 use crate::checkpoint::cut::CutReason;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::failure::JobFailure;
 use crate::stage::StageKind;
 use crate::stage::stop::StopOrder;
@@ -19,7 +19,7 @@ impl Core {
         if self.stage.stop_order().is_some_and(|order| order.is_for_tokens()) {
             // New tokens came while the last checkpoint was being taken: it is one as any other.
             self.stage.take_stop_order();
-            self.ctx.clear_deadline(Purpose::StopCutRetry);
+            self.ctx.clear_deadline(Purpose::Retry(Retried::StopCut));
             self.checkpoints.unwant();
         }
         self.credentials.last(lifetime, self.took_ms(), &mut self.ctx);

@@ -14,7 +14,7 @@ use heddle_protocol::view::WarningCode;
 use super::Core;
 use crate::action::{Checkpoint, StoreCall};
 use crate::context::StoreCallPurpose;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::event::Stored;
 use crate::failure::{JobFailure, exit_after_tries};
 use crate::stage::export::{ExportStep, ModelExport};
@@ -49,7 +49,7 @@ impl Core {
             return false;
         };
         let (checkpoint, source) = (source.manifest.cut, source.dir.clone());
-        if self.ctx.is_waiting_for(Purpose::ExportRetry) {
+        if self.ctx.waits_to_retry(Retried::Export) {
             return false;
         }
         let Some(export) = self.export() else { return false };
@@ -221,7 +221,7 @@ impl Core {
         };
         let failures = export.count_failure();
         if failures < self.ctx.limits().store_tries {
-            self.ctx.retry_later(Purpose::ExportRetry, failures);
+            self.ctx.retry_later(Retried::Export, failures);
             return self
                 .ctx
                 .warn(WarningCode::ExportRetried, format!("{what}, trying again: {failure}"));

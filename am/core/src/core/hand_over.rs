@@ -9,7 +9,7 @@ use heddle_protocol::view;
 
 use super::Core;
 use super::refill::rows_fit;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::stage::replicas::{HandOverCause, HandedOver, SettledViews};
 use crate::stage::shard_names::shards_text;
 
@@ -34,7 +34,7 @@ impl Core {
             && self.ctx.are_decisions_durable()
             && !self.checkpoints.is_open()
             && is_over
-            && !self.ctx.is_waiting_for(Purpose::HandOverRetry);
+            && !self.ctx.waits_to_retry(Retried::HandOver);
         if !can {
             return;
         }
@@ -80,7 +80,7 @@ impl Core {
     pub(super) fn hand_over_timed_out(&mut self) {
         let views = self.stage.views_mut().settled_mut();
         if views.is_some_and(SettledViews::end_hand_over) {
-            self.ctx.set_deadline(Purpose::HandOverRetry, self.ctx.now() + PAUSE_MS);
+            self.ctx.set_deadline(Purpose::Retry(Retried::HandOver), self.ctx.now() + PAUSE_MS);
         }
     }
 

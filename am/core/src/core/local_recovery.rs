@@ -24,18 +24,17 @@
 //! in every job, which is a rollback of all shards. The loss of shards during a rollback of all is part of it.
 
 use heddle_protocol::control::LostShards;
-use heddle_protocol::ids::{PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::ids::{PhaseNo, ShardId, Slot, Step, TaskId};
 use heddle_protocol::job_spec::{JobPhase, RecoveryScope, job_phase, training_from};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::task_set::TaskSet;
-use heddle_protocol::view::{self, WarningCode};
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::checkpoint::manifest::task_positions;
 use crate::record::{LostUpdates, Record};
 use crate::stage::local_losses::LostByShard;
 use crate::stage::shard_names::shards_text;
-use crate::stage::{JobStage, Restoring};
 use crate::work::queue::QueueProgress;
 
 /// Steps between positions and the present ones.
@@ -56,7 +55,7 @@ impl Core {
     }
 
     /// The shards that go back, if the others can keep their state.
-    pub(super) fn shards_lost_alone(&self) -> Option<Vec<ShardId>> {
+    fn shards_lost_alone(&self) -> Option<Vec<ShardId>> {
         self.stage.losses().alone().filter(|_| self.stage.has_started())
     }
 
@@ -90,47 +89,6 @@ impl Core {
         if self.recovers_locally() {
             let shards = self.stage.map().of(slot).to_vec();
             self.stage.losses_mut().lose(&shards);
-        }
-    }
-
-    /// Step 1: the record; and step 2 to all registered pservers, as soon as it is durable.
-    pub(super) fn restore_lost(&mut self, shards: Vec<ShardId>, cause: String) {
-        let epoch = self.next_epoch();
-        let before = self.stage.map().clone();
-        self.stage.set_map(before.refilled(&self.even_map(), &self.pservers_there()));
-        self.spares_take_over(&before);
-        let of_base = self.lost_in_base();
-        self.stage.losses_mut().open(of_base);
-        let (restored, phase) = (self.restored_checkpoint(), self.work.phase());
-        let base = self.checkpoints.base();
-        self.ctx.set_epoch(epoch);
-        self.ctx.journal(Record::Restore {
-            epoch,
-            base: base.map(|base| base.manifest.cut),
-            dir: base.map(|base| base.dir.clone()),
-            phase,
-            step: Step(0),
-            holders: self.stage.map().holders().to_vec(),
-            lost: shards.clone(),
-            cause: cause.clone(),
-            at_ms: self.ctx.wall_ms(),
-        });
-        self.ctx.notice(view::JobEvent::RollbackStarted {
-            epoch,
-            base: restored.map(|base| base.cut),
-            shards: shards.len() as u32,
-            cause: cause.clone(),
-        });
-        self.stage.recoveries_mut().lose_updates(None);
-        self.stage.recoveries_mut().roll_back(restored, &self.ctx);
-        self.work.dispatch_again(&self.ctx);
-        self.checkpoints.roll_back(&mut self.ctx);
-        self.ctx.set_message(cause);
-        self.stage
-            .go(JobStage::Restoring(Restoring { since: self.ctx.now(), ..Restoring::default() }));
-        self.await_replacement();
-        for slot in self.fleet.registered_slots(Role::Pserver) {
-            self.load_shards(slot);
         }
     }
 
@@ -185,14 +143,8 @@ impl Core {
         )
     }
 
-    /// All shards go back to the base, with what it lacks.
-    pub(super) fn all_shards_go_back(&mut self) {
-        let lost = self.lost_in_base();
-        self.stage.losses_mut().all_go_back(lost);
-    }
-
     /// Updates that each shard had lost before the base.
-    fn lost_in_base(&self) -> LostByShard {
+    pub(super) fn lost_in_base(&self) -> LostByShard {
         let base = self.checkpoints.base_manifest();
         base.map(|base| base.progress.updates_lost.clone()).unwrap_or_default()
     }

@@ -6,6 +6,7 @@
 //! `hand_over`, `shard_files`, `phases`, `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`,
 //! `last_save`, `view`.
 
+mod allocation;
 mod completion;
 mod expiry;
 mod exports;
@@ -40,7 +41,7 @@ use crate::checkpoint::commit::CommitOutcome;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::{Checkpoints, Committed, CutEnded};
 use crate::config::Config;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::context::{Context, StoreCallPurpose};
 use crate::credentials::JobCredentials;
 use crate::event::{Event, Stored};
@@ -214,17 +215,9 @@ impl Core {
                 self.lose_all(loss);
             }
             Purpose::Reconcile => self.fleet.look_at_slots(),
+            Purpose::Retry(Retried::Load) => self.load_again(),
             // `advance` does what waited for it.
-            Purpose::Join
-            | Purpose::Figures
-            | Purpose::CutStaging
-            | Purpose::CommitRetry
-            | Purpose::FinalCutRetry
-            | Purpose::BestCutRetry
-            | Purpose::StopCutRetry
-            | Purpose::HandOverRetry
-            | Purpose::ExportRetry
-            | Purpose::SaveCutRetry => {}
+            Purpose::Join | Purpose::Figures | Purpose::CutStaging | Purpose::Retry(_) => {}
             Purpose::ExportLease => self.export_lease_lapsed(),
             Purpose::Allocation => self.allocation_timed_out(),
             Purpose::Takeover => self.takeover_timed_out(),
@@ -238,7 +231,6 @@ impl Core {
                 self.cut_ended(ended);
             }
             Purpose::CutCopies => self.checkpoints.stop_waiting_for_copies(),
-            Purpose::LoadRetry => self.load_again(),
             Purpose::Straggler => self.compare_trainers(),
             Purpose::TokensSave => self.save_before_tokens_end(),
             Purpose::TokensEnd => self.tokens_end(),
@@ -288,10 +280,10 @@ impl Core {
             return false;
         };
         let is_stop = matches!(reason, CutReason::Stop | CutReason::LastSave);
-        if is_stop && self.ctx.is_waiting_for(Purpose::StopCutRetry) {
+        if is_stop && self.ctx.waits_to_retry(Retried::StopCut) {
             return false;
         }
-        if reason == CutReason::Best && self.ctx.is_waiting_for(Purpose::BestCutRetry) {
+        if reason == CutReason::Best && self.ctx.waits_to_retry(Retried::BestCut) {
             return false;
         }
         let timeout = self.ctx.now() + self.ctx.config().spec.checkpoint.timeout.0;

@@ -9,7 +9,7 @@ use heddle_protocol::view::{JobEvent, WarningCode};
 use super::Core;
 use crate::action::Checkpoint;
 use crate::checkpoint::cut::CutReason;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::record::Record;
 use crate::stage::StageKind;
 
@@ -94,7 +94,7 @@ impl Core {
         }
         let is_coming = self.checkpoints.wanted() >= Some(CutReason::Ordered)
             || self.checkpoints.open_cut() > Some(after);
-        if is_coming || !self.can_cut() || self.ctx.is_waiting_for(Purpose::SaveCutRetry) {
+        if is_coming || !self.can_cut() || self.ctx.waits_to_retry(Retried::SaveCut) {
             return false;
         }
         self.checkpoints.want(CutReason::Ordered);
@@ -122,7 +122,7 @@ impl Core {
         if failures >= self.ctx.limits().store_tries {
             return self.give_save_up(&format!("no checkpoint could be taken for it: {failure}"));
         }
-        self.ctx.retry_later(Purpose::SaveCutRetry, failures);
+        self.ctx.retry_later(Retried::SaveCut, failures);
     }
 
     /// The save that is under way is not made; the job goes on.
@@ -152,7 +152,11 @@ impl Core {
         self.ctx.journal(Record::SaveEnded { save, model: model.clone(), at_ms });
         self.saves.end(model);
         self.checkpoints.hold(None);
-        for purpose in [Purpose::ExportLease, Purpose::ExportRetry, Purpose::SaveCutRetry] {
+        for purpose in [
+            Purpose::ExportLease,
+            Purpose::Retry(Retried::Export),
+            Purpose::Retry(Retried::SaveCut),
+        ] {
             self.ctx.clear_deadline(purpose);
         }
     }

@@ -20,9 +20,8 @@ use std::collections::BTreeMap;
 use heddle_protocol::control::{Base, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Epoch, Role, ShardId, Slot};
+use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::job_spec::{OnCorrupt, PserverMemory};
-use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{self, WarningCode};
 
 use super::Core;
@@ -31,7 +30,7 @@ use crate::checkpoint::Checkpoints;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::manifest::task_positions;
 use crate::context::StoreCallPurpose;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::event::Stored;
 use crate::failure::{JobFailure, exit_after_tries};
 use crate::record::Record;
@@ -122,63 +121,87 @@ impl Core {
 
     /// Step 1: the record; and step 2 to all registered pservers, as soon as it is durable.
     pub(super) fn restore(&mut self, cause: String) {
-        if let Some(lost) = self.shards_to_return_alone() {
-            return self.restore_lost(lost, cause);
-        }
-        self.restore_all(cause);
+        let alone = self.shards_to_return_alone();
+        self.begin_epoch(alone, cause);
     }
 
-    /// As [`Self::restore`], for all shards.
-    fn restore_all(&mut self, cause: String) {
-        self.all_shards_go_back();
+    /// As [`Self::restore`]. `alone`: the shards that go back by themselves; none: all do.
+    fn begin_epoch(&mut self, alone: Option<Vec<ShardId>>, cause: String) {
         let epoch = self.next_epoch();
         let before = self.stage.map().clone();
-        self.stage.set_map(match before.is_empty() {
-            true => self.even_map(),
-            false => self.returned_map(),
+        let (even, there) = (self.even_map(), self.pservers_there());
+        self.stage.set_map(match &alone {
+            _ if before.is_empty() => even,
+            Some(_) => before.refilled(&even, &there),
+            None => before.returned(&even, &there),
         });
         self.spares_take_over(&before);
-        let (phase, step) = self.checkpoints.base_position();
-        let (base, restored) = (self.checkpoints.base(), self.restored_checkpoint());
+        let of_base = self.lost_in_base();
+        match &alone {
+            Some(_) => self.stage.losses_mut().open(of_base),
+            None => self.stage.losses_mut().all_go_back(of_base),
+        }
+        let (phase, step) = match &alone {
+            Some(_) => (self.work.phase(), Step(0)),
+            None => self.checkpoints.base_position(),
+        };
         self.ctx.set_epoch(epoch);
         self.stage.views_mut().begin_epoch();
-        self.ctx.journal(Record::Restore {
-            epoch,
-            base: base.map(|base| base.manifest.cut),
-            dir: base.map(|base| base.dir.clone()),
-            phase,
-            step,
-            holders: self.stage.map().holders().to_vec(),
-            lost: Vec::new(),
-            cause: cause.clone(),
-            at_ms: self.ctx.wall_ms(),
-        });
-        if self.stage.has_started() {
-            self.ctx.notice(view::JobEvent::RollbackStarted {
-                epoch,
-                base: restored.map(|base| base.cut),
-                shards: self.ctx.config().spec.pservers.shards,
-                cause: cause.clone(),
-            });
+        self.record_epoch(phase, step, alone.as_deref(), &cause);
+        let (started, restored) = (self.stage.has_started(), self.restored_checkpoint());
+        if alone.is_some() {
+            self.stage.recoveries_mut().lose_updates(None);
         }
         self.stage.recoveries_mut().roll_back(restored, &self.ctx);
         let manifest = self.checkpoints.base_manifest();
-        let positions = manifest.map(|base| task_positions(&base.work)).unwrap_or_default();
-        self.work.roll_back(phase, step, manifest, &positions, &self.ctx);
         let has_base = manifest.is_some();
+        match &alone {
+            Some(_) => self.work.dispatch_again(&self.ctx),
+            None => {
+                let positions = manifest.map(|base| task_positions(&base.work));
+                let positions = positions.unwrap_or_default();
+                self.work.roll_back(phase, step, manifest, &positions, &self.ctx);
+            }
+        }
         self.checkpoints.roll_back(&mut self.ctx);
         self.ctx.set_message(cause);
-        if has_base && self.work.is_over_before(phase, &self.ctx) {
+        if alone.is_none() && has_base && self.work.is_over_before(phase, &self.ctx) {
             // All work is in the checkpoint; only the model is missing.
             return self.stage.go(JobStage::Idle(NextStep::End));
         }
         self.stage
             .go(JobStage::Restoring(Restoring { since: self.ctx.now(), ..Restoring::default() }));
-        if self.stage.has_started() {
+        if started {
             self.await_replacement();
         }
         for slot in self.fleet.registered_slots(Role::Pserver) {
             self.load_shards(slot);
+        }
+    }
+
+    /// The record of an epoch, and its report. `alone`: as in [`Self::begin_epoch`].
+    fn record_epoch(&mut self, phase: PhaseNo, step: Step, alone: Option<&[ShardId]>, cause: &str) {
+        let (epoch, base) = (self.ctx.epoch(), self.checkpoints.base());
+        let cut = base.map(|base| base.manifest.cut);
+        self.ctx.journal(Record::Restore {
+            epoch,
+            base: cut,
+            dir: base.map(|base| base.dir.clone()),
+            phase,
+            step,
+            holders: self.stage.map().holders().to_vec(),
+            lost: alone.unwrap_or_default().to_vec(),
+            cause: cause.to_owned(),
+            at_ms: self.ctx.wall_ms(),
+        });
+        if self.stage.has_started() {
+            let all = self.ctx.config().spec.pservers.shards;
+            self.ctx.notice(view::JobEvent::RollbackStarted {
+                epoch,
+                base: cut,
+                shards: alone.map_or(all, |alone| alone.len() as u32),
+                cause: cause.to_owned(),
+            });
         }
     }
 
@@ -267,7 +290,7 @@ impl Core {
             let message = format!("the checkpoint cannot be read: {error}");
             return self.fail(JobFailure::new(ExitCode::Unreachable, message));
         }
-        self.ctx.retry_later(Purpose::LoadRetry, tries);
+        self.ctx.retry_later(Retried::Load, tries);
         let text = format!("{slot} cannot load its shards and tries again: {error}");
         self.ctx.warn(WarningCode::LoadRetried, text);
     }
@@ -411,7 +434,7 @@ impl Core {
         self.stage.set_map(map);
         // The request for it may step back now.
         self.fleet.look_at_slots();
-        self.restore_all(format!("no replacement came for {missing}: the others take over"));
+        self.begin_epoch(None, format!("no replacement came for {missing}: the others take over"));
     }
 
     /// The survivors have room for this number of shards, fewer than there are. Warns once for each loss.
@@ -455,53 +478,5 @@ impl Core {
         if self.stage.is_in_phase() && self.shards_can_return() {
             self.restore("shards go back to pservers that were replaced".to_owned());
         }
-    }
-
-    /// Sets the allocation timeout while containers are missing that the job needs to begin, and clears it when they are
-    /// there: loading, cuts and exports that follow have limits of their own.
-    pub(super) fn watch_allocation(&mut self) {
-        if !self.stage.takes_containers() {
-            return;
-        }
-        let config = self.ctx.config();
-        let allocation_ms = config.limits.allocation_ms;
-        let started = self.stage.has_started();
-        let trainers = self.fleet.held(Role::Trainer);
-        let waits = if started || allocation_ms == 0 {
-            false
-        } else if self.stage.kind() == StageKind::Exporting {
-            // The job is trained: one trainer writes the model.
-            config.output.is_some() && trainers == 0
-        } else {
-            self.fleet.held(Role::Pserver) < config.spec.pservers.count as usize
-                || trainers < self.fleet.trainers_to_start(&self.ctx) as usize
-        };
-        match (waits, self.ctx.is_waiting_for(Purpose::Allocation)) {
-            (true, false) => {
-                self.ctx.set_deadline(Purpose::Allocation, self.ctx.now() + allocation_ms);
-            }
-            (false, true) if !started && Mutation::AllocationTimeoutRunsOn.is_on() => {}
-            (false, true) => self.ctx.clear_deadline(Purpose::Allocation),
-            (true, true) | (false, false) => {}
-        }
-    }
-
-    /// Containers that the job needs to begin have not come in time.
-    pub(super) fn allocation_timed_out(&mut self) {
-        let (pservers, trainers) = (self.fleet.held(Role::Pserver), self.fleet.held(Role::Trainer));
-        let config = self.ctx.config();
-        let mut message = format!(
-            "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
-            config.limits.allocation_ms / 1000,
-            config.spec.pservers.count,
-            config.spec.trainers.min
-        );
-        let cluster_message = self.fleet.cluster_message();
-        if !cluster_message.is_empty() {
-            message += &format!("; {cluster_message}");
-        }
-        message += "; all were released: ask for fewer or smaller ones, another yarn.queue, ";
-        message += "or a longer yarn.allocation-timeout";
-        self.fail(JobFailure::new(ExitCode::Busy, message));
     }
 }

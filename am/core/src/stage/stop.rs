@@ -11,7 +11,7 @@
 use crate::action::OperationId;
 use crate::checkpoint::cut::CutReason;
 use crate::context::Context;
-use crate::context::deadlines::Purpose;
+use crate::context::deadlines::{Purpose, Retried};
 use crate::failure::JobFailure;
 use crate::time::MonotonicMs;
 
@@ -85,7 +85,7 @@ impl StopOrder {
         if self.until.is_some_and(|until| at >= until) {
             return false;
         }
-        ctx.set_deadline(Purpose::StopCutRetry, at);
+        ctx.set_deadline(Purpose::Retry(Retried::StopCut), at);
         true
     }
 }
