@@ -182,7 +182,7 @@ mod tests {
                 model: None,
                 at_ms: 0
             }),
-            (1u32..9).prop_map(|trainers| Record::Scaled { trainers, at_ms: 0 }),
+            (1u32..9).prop_map(|trainers| Record::Scaled { trainers, pservers: Some(2), at_ms: 0 }),
             Just(Record::Outcome(Outcome {
                 state: JobState::Stopped,
                 exit_code: ExitCode::Killed,

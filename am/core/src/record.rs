@@ -199,10 +199,13 @@ pub enum Record {
         /// Milliseconds since 1970.
         at_ms: u64,
     },
-    /// An operator changed the number of trainers; holds for the attempts of this run.
+    /// An operator changed the number of trainers or pservers; holds for the attempts of this run.
     Scaled {
-        /// How many.
+        /// Trainers that are wanted.
         trainers: u32,
+        /// Pservers that are wanted; none in records of earlier versions: as many as the job file says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pservers: Option<u32>,
         /// Milliseconds since 1970.
         at_ms: u64,
     },
@@ -213,7 +216,7 @@ pub enum Record {
 impl Record {
     /// Whether others must not see what follows from it before it is durable. False for what a successor
     /// finds out without it or can do without: a committed checkpoint (its directory shows it), scores (unless
-    /// `training.early-stop` makes the number of passes follow from them), losses, the number of trainers.
+    /// `training.early-stop` makes the number of passes follow from them), losses, the numbers of containers.
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {

@@ -147,7 +147,7 @@ mod tests {
     const G: Generation = Generation(3);
 
     fn sample() -> Vec<u8> {
-        let records = [Record::Scaled { trainers: 2, at_ms: 7 }];
+        let records = [Record::Scaled { trainers: 2, pservers: None, at_ms: 7 }];
         encode(G, 5, &records).expect("short")
     }
 
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn file_reads_back_as_written() {
         let records = decode(&sample(), G, 5).expect("read");
-        assert_eq!(records, [Record::Scaled { trainers: 2, at_ms: 7 }]);
+        assert_eq!(records, [Record::Scaled { trainers: 2, pservers: None, at_ms: 7 }]);
     }
 
     #[test]

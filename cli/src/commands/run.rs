@@ -14,7 +14,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::job_spec::file::Job;
-use heddle_protocol::job_spec::{JobSpec, SpecDigest, identity};
+use heddle_protocol::job_spec::{JobSpec, PserverSpec, SpecDigest, identity};
 use heddle_protocol::manifest::InputPlan;
 use heddle_telemetry::descriptors::Limit;
 use uuid::Uuid;
@@ -210,8 +210,9 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         (
             "containers",
             format!(
-                "{} pservers, {} to {} trainers, the ApplicationMaster{}; at most {cores} vcores and {}",
+                "{} pservers{}, {} to {} trainers, the ApplicationMaster{}; at most {cores} vcores and {}",
                 pservers.count,
+                bounds_in_words(pservers),
                 trainers.min,
                 trainers.max,
                 spares_in_words(spec),
@@ -231,6 +232,14 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         output::line(&decisions::in_words(&plan.decisions))?;
     }
     Ok(ExitCode::Ok)
+}
+
+/// The bounds of an elastic job's pservers; empty for another job.
+fn bounds_in_words(pservers: &PserverSpec) -> String {
+    match (pservers.least(), pservers.most()) {
+        (least, most) if least < most => format!(" (later {least} to {most})"),
+        _ => String::new(),
+    }
 }
 
 /// `, spares for 1 pserver and 2 trainers`; empty without spares.

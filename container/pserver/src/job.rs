@@ -97,7 +97,7 @@ impl PserverJob {
             bandwidth: spec
                 .checkpoint
                 .bandwidth
-                .map(|all| BandwidthLimit::new(all.0 / u64::from(spec.pservers.count.max(1)))),
+                .map(|all| BandwidthLimit::new(all.0 / u64::from(spec.pservers.most().max(1)))),
         }
     }
 

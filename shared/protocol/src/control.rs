@@ -57,10 +57,14 @@ pub enum Operation {
     Kill,
     /// Take a checkpoint now.
     Checkpoint,
-    /// Change the number of trainers within min and max.
+    /// Change the numbers of containers, within the bounds of the job file.
     Scale {
-        /// How many.
-        trainers: u32,
+        /// How many trainers; none: as many as now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trainers: Option<u32>,
+        /// How many pservers; none: as many as now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pservers: Option<u32>,
     },
     /// An order of a chaos session, for a job with `run.chaos`.
     Chaos(ChaosOrder),

@@ -74,6 +74,10 @@ pub enum Mutation {
     ChunksOvertakeChanges,
     /// Hand-overs: a primary neither stops nor waits for its backups, and its copy counts wherever it is.
     HandOverWithoutDraining,
+    /// A primary that gets its first other copy does not begin to record its changes.
+    FillIsNotRecorded,
+    /// A copy in excess is dropped before its shard is handed over to it.
+    SurplusDoesNotWait,
     /// Replicas: a new primary goes on before the other copies of the set have answered.
     SurvivorsAreNotAligned,
     /// Spares: more trainers join than the job wants.
@@ -131,6 +135,8 @@ impl Mutation {
         Self::StaleFillBegin,
         Self::ChunksOvertakeChanges,
         Self::HandOverWithoutDraining,
+        Self::FillIsNotRecorded,
+        Self::SurplusDoesNotWait,
         Self::SurvivorsAreNotAligned,
         Self::SparesJoin,
         Self::SpareStaysIdle,

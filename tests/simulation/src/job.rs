@@ -58,6 +58,8 @@ pub struct Job {
     pub pservers: u32,
     /// Backups of each shard.
     pub replicas: u32,
+    /// Least and most pservers of an elastic job.
+    pub pservers_between: Option<[u32; 2]>,
     /// Files of each shard in a checkpoint.
     pub copies: u32,
     /// Number of trainers at the most; one is enough to work.
@@ -131,6 +133,7 @@ impl Job {
             end_on_last: true,
             pservers: 2,
             replicas: 0,
+            pservers_between: None,
             copies: 1,
             trainers: 2,
             spares: [0, 0],
@@ -483,6 +486,8 @@ impl Job {
         spec.training.early_stop = self.early_stop;
         spec.training.keep = if self.keep_best { KeptPass::Best } else { KeptPass::Last };
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
+        [spec.pservers.min, spec.pservers.max] =
+            self.pservers_between.map_or([None; 2], |bounds| bounds.map(Some));
         spec.pservers.replicas = self.replicas;
         spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;

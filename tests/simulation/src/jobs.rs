@@ -7,7 +7,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 44] = [
+    pub const NAMES: [&'static str; 48] = [
         "bsp",
         "bsp-alone",
         "bsp-uneven",
@@ -43,6 +43,10 @@ impl Job {
         "bsp-spares",
         "asp-spares",
         "asp-spares-replicas",
+        "bsp-moves",
+        "asp-moves",
+        "ssp-moves",
+        "asp-moves-replicas",
         "bsp-saves",
         "asp-saves",
         "asp-local",
@@ -261,6 +265,35 @@ impl Job {
                 trainers: 3,
                 replicas: 1,
                 test_tasks: 1,
+                ..small(Consistency::Asp)
+            },
+            // Shards move among one to three pservers.
+            "bsp-moves" => Self {
+                tasks: vec![3, 2, 3],
+                shards: 4,
+                pservers_between: Some([1, 3]),
+                every: Every::Steps(2),
+                ..small(Consistency::Bsp)
+            },
+            "asp-moves" => Self {
+                tasks: vec![3, 2, 4, 3],
+                shards: 6,
+                data_threads: 2,
+                pservers_between: Some([1, 3]),
+                sparse: true,
+                ..small(Consistency::Asp)
+            },
+            "ssp-moves" => Self {
+                tasks: vec![3, 2, 4, 3],
+                shards: 3,
+                pservers_between: Some([1, 3]),
+                ..small(Consistency::Ssp)
+            },
+            "asp-moves-replicas" => Self {
+                tasks: vec![3, 2, 4, 3],
+                shards: 4,
+                pservers_between: Some([2, 4]),
+                replicas: 1,
                 ..small(Consistency::Asp)
             },
             "asp-replicas-threads" => Self {

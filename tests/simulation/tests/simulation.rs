@@ -212,6 +212,25 @@ fn shards_leave_pservers_that_are_to_go_and_nothing_returns() {
     assert!(total.rollbacks < total.runs / 10, "{total}");
 }
 
+/// The number of pservers changes, and meanwhile something is lost.
+#[test]
+fn shards_move_at_any_event_whatever_dies_meanwhile() {
+    let mut total = Summary::default();
+    for name in ["bsp-moves", "asp-moves", "ssp-moves", "asp-moves-replicas"] {
+        let ran = explorer(name).at_every_event(Fault::Scale);
+        total.add(&ran.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    println!("{total}");
+    assert!(total.hand_overs > total.runs / 2 && total.rollbacks == 0, "{total}");
+    let losses = [Fault::KillPserver, Fault::LosePserver, Fault::KillAm, Fault::NodeLeaves];
+    for loss in losses {
+        for name in ["bsp-moves", "asp-moves"] {
+            let ran = explorer(name).at_pairs([Fault::Scale, loss], 15, 60);
+            println!("{name}, {loss:?}: {}", ran.unwrap_or_else(|failure| panic!("{failure}")));
+        }
+    }
+}
+
 #[test]
 fn spares_take_the_places_of_what_is_lost_at_any_event() {
     let faults = [Fault::KillPserver, Fault::KillTrainer, Fault::LosePserver, Fault::KillAm];

@@ -101,6 +101,8 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::StaleFillBegin
         | Mutation::ChunksOvertakeChanges
         | Mutation::HandOverWithoutDraining => "asp-replicas",
+        // One copy of each shard.
+        Mutation::FillIsNotRecorded | Mutation::SurplusDoesNotWait => "asp-moves",
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",

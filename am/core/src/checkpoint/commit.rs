@@ -12,7 +12,7 @@ use heddle_protocol::view::{self, WarningCode};
 use super::cut::{Cut, CutReason, OrderedCut};
 use super::{Checkpoints, Committed, CutEnded, checkpoint_view};
 use crate::action::{CallId, Checkpoint, StoreCall};
-use crate::context::deadlines::{Purpose, Retried};
+use crate::context::deadlines::Retried;
 use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
 use crate::fleet::Fleet;

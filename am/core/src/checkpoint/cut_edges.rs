@@ -44,7 +44,7 @@ impl CutMachine {
         let mut ctx = Context::new(Arc::clone(&config));
         ctx.set_identity(Attempt(2), Generation(2));
         let mut fleet = Fleet::new(&config, Arc::default());
-        fleet.begin(None, &ctx);
+        fleet.begin(&[], &ctx);
         fleet.adopt([]);
         for index in 0..2 {
             let member = Member { slot: Slot::pserver(index), incarnation: Incarnation(1) };

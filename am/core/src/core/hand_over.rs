@@ -87,7 +87,7 @@ impl Core {
     /// Whether nothing is lost with this pserver, and its shards have other copies as far as they can be had.
     pub(super) fn is_dispensable(&self, slot: Slot) -> bool {
         self.moves_by_hand_over() && {
-            let (places, leaving) = (self.refill_places(), self.fleet.departing_pservers());
+            let (places, leaving) = (self.refill_places(), self.fleet.emptied_pservers());
             let fills = rows_fit(&self.ctx.config().spec);
             let views = self.stage.views().all();
             let stays = |slot| !leaving.contains(&slot) && self.fleet.holder(slot).is_some();
@@ -100,7 +100,7 @@ impl Core {
     /// of them has none on another node, and can get none.
     pub(super) fn waits_for_copies(&self, slot: Slot) -> bool {
         self.moves_by_hand_over() && {
-            let (places, leaving) = (self.refill_places(), self.fleet.departing_pservers());
+            let (places, leaving) = (self.refill_places(), self.fleet.emptied_pservers());
             let fills = rows_fit(&self.ctx.config().spec);
             let views = self.stage.views().all();
             let stays = |slot| !leaving.contains(&slot);

@@ -9,6 +9,7 @@ use crate::action::ContainerName;
 use crate::event::Exit;
 use crate::failure::JobFailure;
 use crate::fleet::registration::ContainerEnd;
+use crate::fleet::scale::JobSize;
 use crate::fleet::{Fleet, Loss, LossOutcome, Lost};
 use crate::stage::StageKind;
 use crate::stage::recovery_timing::JobPosition;
@@ -129,12 +130,12 @@ impl Core {
         }
     }
 
-    /// An operator changes the number of trainers.
-    pub(super) fn scale(&mut self, trainers: u32) -> Result<String, String> {
-        for slot in self.fleet.scale(trainers, &mut self.ctx)? {
+    /// An operator changes the numbers of containers.
+    pub(super) fn scale(&mut self, to: JobSize) -> Result<String, String> {
+        for slot in self.fleet.scale(to, &mut self.ctx)? {
             self.drain(slot);
         }
-        Ok(format!("{trainers} trainers"))
+        Ok(format!("{} trainers, {} pservers", to.trainers, to.pservers))
     }
 
     /// The cluster may preempt a container.
@@ -174,6 +175,7 @@ impl Core {
                 _ if starts => self.lose(Fleet::moves_off(slot)),
                 Role::Trainer => self.drain(slot),
                 Role::Pserver if holds_nothing => self.lose(Fleet::moves_off(slot)),
+                Role::Pserver if self.waits_for_copies(slot) => {}
                 Role::Pserver => self.save_now(),
             }
         }
@@ -189,12 +191,29 @@ impl Core {
         }
     }
 
-    /// Moves one pserver off a node that will be gone, if nothing is lost with it. Returns whether it did.
+    /// Ends one pserver that is not wanted, or moves it off a node that will be gone, if nothing is lost with it. Returns whether
+    /// it did.
     pub(super) fn move_dispensable_pserver(&mut self) -> bool {
-        let slots = self.fleet.departing_pservers();
-        let slot = slots.into_iter().find(|slot| self.is_dispensable(*slot));
-        slot.into_iter().for_each(|slot| self.lose(Fleet::moves_off(slot)));
-        slot.is_some()
+        let slots = self.fleet.emptied_pservers();
+        let Some(slot) = slots.into_iter().find(|slot| self.is_dispensable(*slot)) else {
+            return false;
+        };
+        let is_unwanted = self.fleet.unwanted_pservers().any(|unwanted| unwanted == slot);
+        if is_unwanted {
+            self.retire(slot);
+        } else {
+            self.lose(Fleet::moves_off(slot));
+        }
+        true
+    }
+
+    /// A pserver that is not wanted any more leaves the job: each of its shards is served elsewhere.
+    fn retire(&mut self, slot: Slot) {
+        if let Some(left) = self.stage.views_in_phase().and_then(|views| views.leave(slot)) {
+            self.stage.follow_views(Some(slot));
+            self.change_views(&left, format!("{slot} is not needed any more"));
+        }
+        self.fleet.retire(slot, &mut self.ctx);
     }
 
     /// The job goes on after a rollback: pservers on nodes that will be gone still need a checkpoint to move.

@@ -47,6 +47,7 @@ use crate::credentials::JobCredentials;
 use crate::event::{Event, Stored};
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
+use crate::fleet::scale::JobSize;
 use crate::model_saves::ModelSaves;
 use crate::stage::{JobStage, StageKind, StageMachine};
 use crate::time::{MonotonicMs, Now};
@@ -333,7 +334,13 @@ impl Core {
             Operation::Checkpoint => {
                 Err("no training is under way: there is nothing new to save".to_owned())
             }
-            Operation::Scale { trainers } => self.scale(*trainers),
+            Operation::Scale { trainers, pservers } => {
+                let now = self.fleet.wanted();
+                self.scale(JobSize {
+                    trainers: trainers.unwrap_or(now.trainers),
+                    pservers: pservers.unwrap_or(now.pservers),
+                })
+            }
             Operation::Chaos(order) => self.chaos.order(order, &self.fleet, &mut self.ctx),
         };
         self.ctx.answer(id, answer);

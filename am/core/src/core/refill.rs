@@ -117,7 +117,7 @@ impl Core {
         let spec = &self.ctx.config().spec;
         let copies = 1 + spec.pservers.replicas as usize;
         let mut hosts = self.pserver_hosts();
-        let leaving = self.fleet.departing_pservers();
+        let leaving = self.fleet.emptied_pservers();
         // All but a few have what the spec gives them.
         let room_of = |memory| PserverMemory::shards_that_fit(spec, memory) as usize * copies;
         let room = room_of(spec.pservers.memory);
@@ -140,7 +140,7 @@ impl Core {
             let threads = self.fleet.holder(slot).map_or(1, |holder| holder.endpoints.len().max(1));
             (slot, self.stage.map().turn(slot, shard) % threads)
         };
-        let in_use = spec.pservers.count as usize;
+        let in_use = self.fleet.pservers_wanted() as usize;
         let views = self.stage.views().settled();
         RefillPlaces {
             pservers,

@@ -17,7 +17,6 @@ use crate::checkpoint::Checkpoints;
 use crate::checkpoint::manifest::task_positions;
 use crate::context::deadlines::Purpose;
 use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
-use crate::fleet::scale::scaled_before;
 use crate::outcome::Outcome;
 use crate::record::Record;
 use crate::stage::shard_map::ShardMap;
@@ -97,7 +96,7 @@ impl Core {
             self.release_all(kept);
             return self.stage.go(JobStage::Stopping(outcome));
         }
-        self.fleet.begin(scaled_before(&journal, &self.ctx), &self.ctx);
+        self.fleet.begin(&journal, &self.ctx);
         self.take_over_losses(&journal);
         self.claim(damaged, unfinished);
         for (phase, scores) in unrecorded {

@@ -60,7 +60,7 @@ impl JoinBatching {
 impl Fleet {
     /// How many trainers the work needs to begin.
     pub(crate) fn trainers_to_start(&self, ctx: &Context) -> u32 {
-        ctx.config().spec.trainers.min.min(self.trainers_wanted)
+        ctx.config().spec.trainers.min.min(self.wanted.trainers)
     }
 
     /// Number of members as the pservers were last sent them.
@@ -70,12 +70,12 @@ impl Fleet {
 
     /// Whether trainers wait to join, and not as spares alone. Asked after nearly every event.
     pub(crate) fn has_joining(&self) -> bool {
-        !self.slots.joining.is_empty() && (self.trainer_spares == 0 || self.open_places() > 0)
+        !self.slots.joining.is_empty() && (self.spares.trainers == 0 || self.open_places() > 0)
     }
 
     /// How many trainers work at the most, extra ones included.
     pub(super) fn workers_wanted(&self) -> usize {
-        self.trainers_wanted as usize + self.extra.count()
+        self.wanted.trainers as usize + self.extra.count()
     }
 
     /// How many more trainers can be members.

@@ -37,12 +37,14 @@ use heddle_protocol::view::StorageWaitView;
 use crate::action::{Action, ConnectionId, ContainerName, ContainerOrder};
 use crate::config::Config;
 use crate::context::Context;
+use crate::record::Record;
 use crate::time::MonotonicMs;
 use crate::work::locality::LocalityIndex;
 use data_path::DataPath;
 use extra_trainers::ExtraTrainers;
 use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
+use scale::JobSize;
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
 use slow_nodes::SlowNodes;
 use storage_wait::StorageWait;
@@ -92,8 +94,8 @@ pub(crate) enum LossOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Fleet {
     slots: Slots,
-    trainers_wanted: u32,
-    trainer_spares: u32,
+    wanted: JobSize,
+    spares: JobSize,
     extra: ExtraTrainers,
     failures: FailureHistory,
     /// Grows with each phase that ends and each checkpoint that is committed: the restart policy counts kills since then.
@@ -136,8 +138,8 @@ impl Fleet {
         };
         Self {
             slots: Slots::new(&spec.pservers, &spec.trainers, Generation(1)),
-            trainers_wanted: spec.trainers.max,
-            trainer_spares: spec.trainers.spares,
+            wanted: JobSize::at_start(spec),
+            spares: JobSize { trainers: spec.trainers.spares, pservers: spec.pservers.spares },
             extra: ExtraTrainers::new(&spec.trainers),
             failures: FailureHistory::default(),
             progress: 0,
@@ -159,15 +161,12 @@ impl Fleet {
         }
     }
 
-    /// The attempt has claimed its generation: no container is known yet. `trainers`: their number if an operator
-    /// changed it in this run.
-    pub(crate) fn begin(&mut self, trainers: Option<u32>, ctx: &Context) {
+    /// The attempt has claimed its generation: no container is known yet.
+    pub(crate) fn begin(&mut self, journal: &[Record], ctx: &Context) {
         let config = ctx.config();
         let spec = &config.spec;
         self.slots = Slots::new(&spec.pservers, &spec.trainers, ctx.generation());
-        if let Some(trainers) = trainers {
-            self.trainers_wanted = trainers;
-        }
+        self.wanted = JobSize::after(journal, ctx);
         self.set_wanted();
     }
 

@@ -83,12 +83,13 @@ impl Fleet {
         slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
     }
 
-    /// Whether shards may be served there: there is no notice that its container ends soon.
+    /// Whether shards may be served there: it is wanted, and there is no notice that its container ends soon.
     pub(crate) fn may_serve(&self, slot: Slot) -> bool {
         let container = self.slots.container(slot);
         let info = container.and_then(|container| self.slots.containers.get(container));
         let preempted = container.is_some_and(|container| self.preempted.contains(container));
-        !preempted && info.is_none_or(|info| !info.is_departing)
+        let is_wanted = self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted);
+        is_wanted && !preempted && info.is_none_or(|info| !info.is_departing)
     }
 
     /// The loss that moves a container to another node.

@@ -97,11 +97,14 @@ impl Fleet {
     /// Sets which slots are to be filled: all pservers, the first trainers, and extra ones. Those that join
     /// first work, the others are spares.
     pub(super) fn set_wanted(&mut self) {
-        let trainers = self.trainers_wanted.saturating_add(self.trainer_spares);
+        let trainers = self.wanted.trainers.saturating_add(self.spares.trainers);
+        let pservers = self.wanted.pservers.saturating_add(self.spares.pservers);
         self.slots.changed = true;
         for (slot, entry) in &mut self.slots.entries {
-            entry.wanted =
-                slot.role == Role::Pserver || slot.index < trainers || self.extra.is_wanted(*slot);
+            entry.wanted = match slot.role {
+                Role::Pserver => slot.index < pservers,
+                Role::Trainer => slot.index < trainers || self.extra.is_wanted(*slot),
+            };
         }
     }
 
@@ -123,7 +126,7 @@ impl Fleet {
                 let registration_ms = ctx.limits().registration_ms;
                 ctx.set_deadline_at_latest(Purpose::Liveness, ctx.now() + registration_ms);
                 // The last container that the job needs to begin lets the others be asked for.
-                let gang = ctx.config().spec.pservers.count + self.trainers_to_start(ctx);
+                let gang = self.wanted.pservers + self.trainers_to_start(ctx);
                 self.slots.changed |=
                     self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
                 ctx.order(ContainerOrder::Launch { container, member });

@@ -1,7 +1,11 @@
-//! Scaling: an operator changes the number of trainers. A surplus trainer drains: it hands back its work and leaves.
+//! Scaling: an operator changes the number of trainers or of pservers. A surplus trainer drains: it hands back its work and leaves.
+//! A surplus pserver leaves when each of its shards is served elsewhere (`stage::replicas`), and never before.
+
+use std::ops::RangeInclusive;
 
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::job_spec::JobSpec;
 
 use super::Fleet;
 use super::slots::{RegisteredContainer, SlotStatus};
@@ -19,39 +23,114 @@ pub(crate) struct Drained {
     pub joined: bool,
 }
 
-/// The number of trainers when the last attempt of this run ended, if an operator changed it. A first attempt is a new
-/// run, for which the job file counts.
-pub(crate) fn scaled_before(journal: &[Record], ctx: &Context) -> Option<u32> {
-    let mut scaled = None;
-    for record in journal {
-        match record {
-            Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
-            Record::Scaled { trainers, .. } => scaled = Some(*trainers),
-            _ => {}
-        }
+/// How many containers of each role are wanted, beside spares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobSize {
+    pub trainers: u32,
+    pub pservers: u32,
+}
+
+impl JobSize {
+    /// As the job file says.
+    pub(super) fn at_start(spec: &JobSpec) -> Self {
+        Self { trainers: spec.trainers.max, pservers: spec.pservers.count }
     }
-    let config = ctx.config();
-    let range = config.spec.trainers.min..=config.spec.trainers.max;
-    scaled.filter(|trainers| ctx.attempt().0 > 1 && range.contains(trainers))
+
+    /// When the last attempt of this run ended. A first attempt is a new run, for which the job file counts.
+    pub(super) fn after(journal: &[Record], ctx: &Context) -> Self {
+        let spec = &ctx.config().spec;
+        let at_start = Self::at_start(spec);
+        let mut size = at_start;
+        for record in journal {
+            match record {
+                Record::Claim { attempt, .. } if attempt.0 <= 1 => size = at_start,
+                Record::Scaled { trainers, pservers, .. } => {
+                    size = Self {
+                        trainers: *trainers,
+                        pservers: pservers.unwrap_or(at_start.pservers),
+                    };
+                }
+                _ => {}
+            }
+        }
+        let fits = bounds(spec, Role::Trainer).contains(&size.trainers)
+            && bounds(spec, Role::Pserver).contains(&size.pservers);
+        if fits && ctx.attempt().0 > 1 { size } else { at_start }
+    }
+}
+
+/// The numbers of containers of a role that the job file allows.
+fn bounds(spec: &JobSpec, role: Role) -> RangeInclusive<u32> {
+    match role {
+        Role::Trainer => spec.trainers.min..=spec.trainers.max,
+        Role::Pserver => spec.pservers.least()..=spec.pservers.most(),
+    }
 }
 
 impl Fleet {
-    /// Changes the number of trainers. Returns the slots that have to drain.
+    /// Changes the numbers of containers. Returns the trainers that have to drain. A pserver that is not wanted stays until it is
+    /// empty.
     ///
     /// # Errors
-    /// The number is out of the job file's bounds.
-    pub(crate) fn scale(&mut self, trainers: u32, ctx: &mut Context) -> Result<Vec<Slot>, String> {
-        let config = ctx.config();
-        let (min, max) = (config.spec.trainers.min, config.spec.trainers.max);
-        if !(min..=max).contains(&trainers) {
+    /// A number is out of the job file's bounds. Nothing has changed.
+    pub(crate) fn scale(&mut self, to: JobSize, ctx: &mut Context) -> Result<Vec<Slot>, String> {
+        let spec = &ctx.config().spec;
+        for (role, count) in [(Role::Trainer, to.trainers), (Role::Pserver, to.pservers)] {
+            let bounds = bounds(spec, role);
+            let (least, most) = (bounds.start(), bounds.end());
+            if bounds.contains(&count) {
+                continue;
+            }
+            let range = match least == most {
+                true => least.to_string(),
+                false => format!("{least} to {most}"),
+            };
             return Err(format!(
-                "the job takes {min} to {max} trainers, not {trainers}: the bounds are trainers.min and trainers.max"
+                "the job takes {range} {role}s, not {count}: the bounds are {role}s.min and {role}s.max"
             ));
         }
-        self.trainers_wanted = trainers;
+        self.wanted = to;
         // The next attempt keeps to it.
-        ctx.journal(Record::Scaled { trainers, at_ms: ctx.wall_ms() });
+        let JobSize { trainers, pservers } = to;
+        let pservers = Some(pservers);
+        ctx.journal(Record::Scaled { trainers, pservers, at_ms: ctx.wall_ms() });
         Ok(self.leave_unwanted(ctx))
+    }
+
+    /// How many containers of each role are wanted, beside spares.
+    pub(crate) fn wanted(&self) -> JobSize {
+        self.wanted
+    }
+
+    /// Pservers that are to hold shards, spares left out.
+    pub(crate) fn pservers_wanted(&self) -> u32 {
+        self.wanted.pservers
+    }
+
+    /// Registered pservers that are to give their shards away: they are not wanted any more, or their nodes leave.
+    pub(crate) fn emptied_pservers(&self) -> Vec<Slot> {
+        let mut slots = self.departing_pservers();
+        slots.extend(self.unwanted_pservers());
+        slots
+    }
+
+    /// Registered pservers that are not wanted any more, and have not been stopped.
+    pub(crate) fn unwanted_pservers(&self) -> impl Iterator<Item = Slot> + '_ {
+        let unwanted = self.slots.entries.iter().filter(|(slot, entry)| {
+            let held = self.slots.holder(**slot).filter(|holder| holder.draining.is_none());
+            slot.role == Role::Pserver && !entry.wanted && held.is_some()
+        });
+        unwanted.map(|(slot, _)| *slot)
+    }
+
+    /// Stops a pserver that is not wanted any more. It holds no shard.
+    pub(crate) fn retire(&mut self, slot: Slot, ctx: &mut Context) {
+        let now = ctx.now();
+        let Some(holder) = self.slots.holder_mut(slot) else { return };
+        holder.draining = Some(now);
+        let member = holder.member;
+        ctx.set_deadline_at_latest(Purpose::Liveness, now + ctx.limits().grace_ms);
+        self.stop_drained(member, ctx);
     }
 
     /// Empties the slots that are not wanted any more. Returns those that have to drain.
@@ -77,7 +156,8 @@ impl Fleet {
                         self.stop_container(&container, 0, ctx);
                     }
                 }
-                SlotStatus::Held(_) => draining.push(slot),
+                SlotStatus::Held(_) if slot.role == Role::Trainer => draining.push(slot),
+                SlotStatus::Held(_) => {}
                 SlotStatus::Empty { .. } => {}
             }
         }

@@ -26,7 +26,7 @@ impl SlotMachine {
         let mut ctx = Context::new(Arc::clone(&config));
         ctx.set_identity(heddle_protocol::ids::Attempt(2), Generation(2));
         let mut fleet = Fleet::new(&config, Arc::default());
-        fleet.begin(None, &ctx);
+        fleet.begin(&[], &ctx);
         let earlier = EARLIER.map(|number| (ContainerName(number.to_string()), "node".to_owned()));
         fleet.adopt(earlier);
         let mut slot = Self { fleet, ctx, connections: 0 };
@@ -144,8 +144,9 @@ impl Machine for SlotMachine {
             }
             "no trainer is wanted" | "one trainer is wanted" => {
                 let trainers = u32::from(event.starts_with("one"));
-                if self.fleet.trainers_wanted != trainers {
-                    let drains = self.fleet.scale(trainers, &mut self.ctx);
+                let to = JobSize { trainers, ..self.fleet.wanted() };
+                if self.fleet.wanted() != to {
+                    let drains = self.fleet.scale(to, &mut self.ctx);
                     assert!(drains.is_ok(), "it is within the bounds");
                     for slot in drains.into_iter().flatten() {
                         let _ = self.fleet.drain(slot, &mut self.ctx);

@@ -324,7 +324,11 @@ impl Slots {
         let Some(entry) = self.entries.get_mut(&member.slot) else {
             return Admission::Refused(format!("the job has no {}", member.slot));
         };
-        if !entry.wanted {
+        // A pserver that is to go may still serve shards.
+        let stays = |current: &RegisteredContainer| current.member == member;
+        let may_stay = member.slot.role == Role::Pserver
+            && (adopting || matches!(&entry.status, SlotStatus::Held(held) if stays(held)));
+        if !(entry.wanted || may_stay) {
             return Admission::Refused(format!("{} is not wanted any more", member.slot));
         }
         let superseded = || Admission::Refused(format!("{} has been replaced", member.slot));

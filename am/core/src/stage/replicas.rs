@@ -294,6 +294,12 @@ impl SettledViews {
         self.keep(|member, _| member.slot != slot)
     }
 
+    /// The pserver in this slot is to go, and every shard has a copy elsewhere that serves: it leaves the sets.
+    pub(crate) fn leave(&mut self, slot: Slot) -> Option<ChangedViews> {
+        debug_assert!(self.views.iter().all(|view| view.primary.slot != slot), "it serves none");
+        self.remove(|member, _| member.slot == slot).if_any()
+    }
+
     /// Only these copies count: `is_whole` for a container and a shard.
     ///
     /// # Errors

@@ -405,7 +405,7 @@ fn operators_number_of_trainers_lasts_as_long_as_the_run() {
     let mut few = spec(Consistency::Asp);
     few.trainers.min = 1;
     let mut job = Job::started(few, 40, 0);
-    job.operate(1, Operation::Scale { trainers: 1 });
+    job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     let gone = job.trainer(1);
     drained(&mut job, gone);
     assert!(job.records.iter().any(|record| matches!(record, Record::Scaled { trainers: 1, .. })));
@@ -508,7 +508,7 @@ fn rejected_kept_container_is_released_and_not_awaited() {
     let mut few = spec(Consistency::Asp);
     few.trainers.min = 1;
     let mut job = Job::started(few, 40, 0);
-    job.operate(1, Operation::Scale { trainers: 1 });
+    job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     job.auto.exit = false;
     let gone = job.trainer(1);
     // The drain never ended, and the attempt that ordered it is gone.

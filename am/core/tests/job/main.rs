@@ -24,6 +24,7 @@ mod last_save;
 mod local_recovery;
 mod memory;
 mod model_saves;
+mod moves;
 mod no_pservers;
 mod outages;
 mod progress;

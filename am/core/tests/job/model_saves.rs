@@ -155,7 +155,10 @@ fn bad_requests_are_refused_and_the_job_goes_on() {
     let p0 = job.pserver(0);
     refused(ask_for(&mut job, p0, 3, BLOCK_MS), "is not a member of the job");
     // A trainer that leaves.
-    job.operate(1, heddle_protocol::control::Operation::Scale { trainers: 2 });
+    job.operate(
+        1,
+        heddle_protocol::control::Operation::Scale { trainers: Some(2), pservers: None },
+    );
     let t2 = job.trainer(2);
     refused(ask_for(&mut job, t2, 1, BLOCK_MS), "is not a member of the job");
     assert_eq!(job.core.view().state, JobState::Running);

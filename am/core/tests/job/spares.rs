@@ -207,7 +207,7 @@ fn scaling_changes_who_works_and_keeps_the_spares() {
     (more.trainers.min, more.trainers.max) = (1, 3);
     let mut job = Job::started(more, 8, 0);
     assert_eq!(members(&job).len(), 3);
-    job.operate(1, Operation::Scale { trainers: 1 });
+    job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     for trainer in job.trainers() {
         if job.told(trainer, 0).iter().any(|it| matches!(it, Command::Drain)) {
             let process = job.process(trainer);
@@ -221,7 +221,7 @@ fn scaling_changes_who_works_and_keeps_the_spares() {
     let view = job.core.view();
     assert_eq!(members(&job).len(), 1, "{:?}", view.slots);
     assert_eq!(view.spares.unwrap().trainers, SpareCounts { wanted: 1, ready: 1 });
-    job.operate(2, Operation::Scale { trainers: 3 });
+    job.operate(2, Operation::Scale { trainers: Some(3), pservers: None });
     job.pass(60_000);
     assert_eq!(members(&job).len(), 3);
     assert_eq!(job.core.view().spares.unwrap().trainers, SpareCounts { wanted: 1, ready: 1 });

@@ -96,7 +96,7 @@ fn grant_for_a_withdrawn_request_is_released() {
     let mut job = Job::new(with_max, 4, 0);
     job.auto.cluster = false;
     job.start();
-    job.operate(1, Operation::Scale { trainers: 1 });
+    job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     assert!(!job.asks.contains(&(Slot::trainer(1), Incarnation(1))), "the ask is withdrawn");
     job.on(allocated("late", Slot::trainer(1), 1));
     assert_eq!(job.released, [ContainerName("late".to_owned())]);
@@ -349,7 +349,7 @@ fn scaling_down_drains_and_scaling_up_requests_again() {
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let held = job.process(t1).tasks.clone();
     assert!(!held.is_empty());
-    job.operate(1, Operation::Scale { trainers: 1 });
+    job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
     let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
@@ -362,9 +362,9 @@ fn scaling_down_drains_and_scaling_up_requests_again() {
     }
     let handed = job.process(t0).tasks.iter().find(|grant| grant.task == held[0].task).unwrap();
     assert_eq!(handed.start.0, 5, "it goes on where the other stopped");
-    job.operate(2, Operation::Scale { trainers: 2 });
+    job.operate(2, Operation::Scale { trainers: Some(2), pservers: None });
     assert_eq!(job.trainer(1).incarnation, Incarnation(2));
-    job.operate(3, Operation::Scale { trainers: 3 });
+    job.operate(3, Operation::Scale { trainers: Some(3), pservers: None });
     assert!(job.answers[&heddle_am_core::OperationId(3)].is_err(), "max is 2");
 }
 

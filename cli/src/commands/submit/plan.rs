@@ -20,6 +20,8 @@ use crate::rm_web::AllocationSteps;
 pub struct RolePlan {
     /// `pservers`, `trainers` or `am`: the section of the job file that sizes it.
     pub key: &'static str,
+    /// Smallest number.
+    pub least: u32,
     /// Number at the start.
     pub min: u32,
     /// Largest number.
@@ -43,14 +45,27 @@ pub fn roles(spec: &JobSpec) -> [RolePlan; 3] {
         trainer = trainer.with(name, amount);
     }
     [
-        RolePlan { key: "am", min: 1, max: 1, asked: resources(spec.am.memory, spec.am.vcores) },
+        RolePlan {
+            key: "am",
+            least: 1,
+            min: 1,
+            max: 1,
+            asked: resources(spec.am.memory, spec.am.vcores),
+        },
         RolePlan {
             key: "pservers",
+            least: pservers.least(),
             min: pservers.count,
             max: pservers.slots(),
             asked: resources(pservers.memory, pservers.vcores),
         },
-        RolePlan { key: "trainers", min: trainers.min, max: trainers.slots(), asked: trainer },
+        RolePlan {
+            key: "trainers",
+            least: trainers.min,
+            min: trainers.min,
+            max: trainers.slots(),
+            asked: trainer,
+        },
     ]
 }
 
@@ -114,9 +129,9 @@ pub struct SubmitPlan {
 }
 
 impl SubmitPlan {
-    /// Memory in MiB and vcores of all containers after rounding, at first and at most.
+    /// Memory in MiB and vcores of all containers after rounding, at least, at first and at most.
     #[must_use]
-    pub fn totals(&self) -> [(u64, u64); 2] {
+    pub fn totals(&self) -> [(u64, u64); 3] {
         let total = |count: fn(&RolePlan) -> u32| {
             self.cluster.roles.iter().fold((0u64, 0u64), |sum, role| {
                 let one = self.cluster.steps.rounded(&role.asked);
@@ -127,7 +142,7 @@ impl SubmitPlan {
                 )
             })
         };
-        [total(|role| role.min), total(|role| role.max)]
+        [total(|role| role.least), total(|role| role.min), total(|role| role.max)]
     }
 
     /// Prints it.
@@ -168,6 +183,7 @@ impl SubmitPlan {
             .map(|role| {
                 serde_json::json!({
                     "role": role.key,
+                    "least": role.least,
                     "min": role.min,
                     "max": role.max,
                     "asked": resources(&role.asked),
@@ -175,11 +191,12 @@ impl SubmitPlan {
                 })
             })
             .collect();
-        let [first, most] = self.totals();
+        let [least, first, most] = self.totals();
         serde_json::json!({
             "digest": SpecDigest::of(spec),
             "containers": containers,
             "steps_known": self.cluster.steps_known,
+            "total_least": { "memory_mib": least.0, "vcores": least.1 },
             "total_min": { "memory_mib": first.0, "vcores": first.1 },
             "total_max": { "memory_mib": most.0, "vcores": most.1 },
             "queue": self.cluster.queue,
@@ -202,9 +219,11 @@ impl SubmitPlan {
         let row = |name: &str, value: String| vec![name.to_owned(), value];
         let mut rows = vec![row("job", spec.name.clone())];
         for role in &self.cluster.roles {
-            let count = match (role.min, role.max) {
-                (min, max) if min == max => format!("{min} × "),
-                (min, max) => format!("{min} to {max} × "),
+            let RolePlan { least, min, max, .. } = *role;
+            let count = match (least == min, min == max) {
+                (true, true) => format!("{min} × "),
+                (true, false) => format!("{min} to {max} × "),
+                (false, _) => format!("{min}, later {least} to {max} × "),
             };
             let granted = self.cluster.steps.rounded(&role.asked);
             let rounded = match granted == role.asked {
@@ -217,13 +236,14 @@ impl SubmitPlan {
             };
             rows.push(row(role.key, format!("{count}{}{rounded}", role.asked)));
         }
-        let [first, most] = self.totals();
+        let [least, first, most] = self.totals();
         let total = |(memory, vcores): (u64, u64)| {
             format!("{}, {vcores} vcores", format::size(memory.saturating_mul(1 << 20)))
         };
         let in_all = match first == most {
             true => total(most),
-            false => format!("{} to {}", total(first), total(most)),
+            false if least == first => format!("{} to {}", total(first), total(most)),
+            false => format!("{}, later {} to {}", total(first), total(least), total(most)),
         };
         rows.push(row("in all", in_all));
         rows.push(row("queue", self.cluster.queue.in_words()));

@@ -163,10 +163,13 @@ fn too_large(
     let usable = nodes.iter().filter(|node| hosts::has_label(node, spec));
     let has_mib =
         usable.fold(0u64, |sum, node| sum.saturating_add(node.capability.memory.as_mib()));
-    let needs_mib = roles.iter().fold(0u64, |sum, role| {
-        let one = steps.rounded(&role.asked).memory.as_mib();
-        sum.saturating_add(one.saturating_mul(u64::from(role.min)))
-    });
+    let sum = |count: fn(&RolePlan) -> u32| {
+        roles.iter().fold(0u64, |sum, role| {
+            let one = steps.rounded(&role.asked).memory.as_mib();
+            sum.saturating_add(one.saturating_mul(u64::from(count(role))))
+        })
+    };
+    let (needs_mib, grows_to_mib) = (sum(|role| role.min), sum(|role| role.max));
     let queue = &spec.yarn.queue;
     let (place, holder, has_mib) = match most_mib {
         _ if !nodes.is_empty() && needs_mib > has_mib => {
@@ -174,6 +177,14 @@ fn too_large(
         }
         Some(most) if needs_mib > most => {
             (format!("in queue {queue:?}"), "the queue can have at the most", most)
+        }
+        Some(most) if spec.pservers.least() < spec.pservers.most() && grows_to_mib > most => {
+            return Some(format!(
+                "the job cannot grow to all of its containers in queue {queue:?}: they take {}, and the \
+                 queue can have at the most {} (pservers.max, trainers.max)",
+                format::size(grows_to_mib.saturating_mul(1 << 20)),
+                format::size(most.saturating_mul(1 << 20)),
+            ));
         }
         _ => return None,
     };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use heddle_protocol::control::{LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
+use heddle_protocol::mutation::Mutation;
 
 use super::{ShardSet, ShardSetError};
 use crate::change::ShardChange;
@@ -168,7 +169,9 @@ impl ShardSet {
         for view in &command.views {
             let from = out.len();
             self.view(view, now, out);
-            self.record_changes();
+            if !Mutation::FillIsNotRecorded.is_on() {
+                self.record_changes();
+            }
             self.replicate(from, out);
         }
         let from = out.len();

@@ -24,7 +24,7 @@ use super::options::{
 };
 use super::phase::{TableUse, table_use};
 use super::pserver_memory::PserverMemory;
-use super::sections::ModelSpec;
+use super::sections::{ModelSpec, PserverSpec};
 use super::table::TableKind;
 use super::value::{Bytes, DurationMs, TaskShare};
 use super::warm_start;
@@ -288,6 +288,18 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     })
 }
 
+/// Whether the number of pservers lies within its bounds.
+fn check_bounds(pservers: &PserverSpec) -> Result<(), SpecError> {
+    let PserverSpec { count, .. } = *pservers;
+    let (least, most) = (pservers.least(), pservers.most());
+    rule(least <= count, "pservers.min", || {
+        format!("is {least}, must not be above pservers.count = {count}")
+    })?;
+    rule(count <= most, "pservers.max", || {
+        format!("is {most}, must not be below pservers.count = {count}")
+    })
+}
+
 fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
     let replacement = spec.pservers.replacement;
     rule(replacement <= DurationMs::secs(3_600), "pservers.replacement", || {
@@ -308,10 +320,12 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
             format!("is {}, must be 0: no phase of the job uses tables", pservers.count)
         }
     })?;
-    let threads = pservers.count * pservers.vcores;
+    check_bounds(pservers)?;
+    let threads = pservers.most() * pservers.vcores;
     rule(pservers.shards >= threads, "pservers.shards", || {
+        let most = if pservers.max.is_some() { "max" } else { "count" };
         format!(
-            "is {}, must be at least pservers.count × pservers.vcores = {threads}, a shard for each data thread",
+            "is {}, must be at least pservers.{most} × pservers.vcores = {threads}, a shard for each data thread",
             pservers.shards
         )
     })?;

@@ -13,10 +13,11 @@ const RECOVERY: &str = "pservers.recovery";
 /// # Errors
 /// The first rule that does not hold.
 pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
-    let (replicas, count) = (spec.pservers.replicas, spec.pservers.count);
-    rule(replicas == 0 || replicas < count, KEY, || {
+    let (replicas, least) = (spec.pservers.replicas, spec.pservers.least());
+    rule(replicas == 0 || replicas < least, KEY, || {
+        let key = if spec.pservers.min.is_some() { "min" } else { "count" };
         format!(
-            "is {replicas}, must be below pservers.count = {count}: the copies of a shard are on different pservers"
+            "is {replicas}, must be below pservers.{key} = {least}: the copies of a shard are on different pservers"
         )
     })?;
     check_recovery(spec)?;
@@ -51,6 +52,10 @@ fn check_recovery(spec: &JobSpec) -> Result<(), SpecError> {
     let replicas = spec.pservers.replicas;
     rule(replicas == 0, RECOVERY, || {
         format!("is \"local\", must be \"global\" with pservers.replicas = {replicas}")
+    })?;
+    rule(!spec.pservers.moves_shards(), RECOVERY, || {
+        let (least, most) = (spec.pservers.least(), spec.pservers.most());
+        format!("is \"local\", must be \"global\" with pservers.min = {least} and max = {most}")
     })
 }
 

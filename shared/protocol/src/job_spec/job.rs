@@ -300,6 +300,8 @@ pub fn sample() -> JobSpec {
 fn sample_pservers() -> PserverSpec {
     PserverSpec {
         count: 2,
+        min: None,
+        max: None,
         memory: Bytes::mib(256),
         vcores: 1,
         shards: 4,

@@ -66,7 +66,7 @@ impl PserverMemory {
     fn terms(&self) -> [(&'static str, Bytes); 8] {
         [
             (
-                "tables and optimizer state on the fullest pserver (model.features, model.tables, pservers.count)",
+                "tables and optimizer state on the fullest pserver (model.features, model.tables, pservers.count or min)",
                 self.tables,
             ),
             (
@@ -74,7 +74,10 @@ impl PserverMemory {
                 self.sums,
             ),
             ("backups of other pservers' shards (pservers.replicas)", self.backups),
-            ("updates that backups have not confirmed (pservers.replicas)", self.unconfirmed),
+            (
+                "updates that other copies have not confirmed (pservers.replicas, min and max)",
+                self.unconfirmed,
+            ),
             ("snapshot copies (checkpoint.memory)", self.copies),
             (
                 "connection buffers (trainers.max and trainers.extra times the data threads, pservers.vcores)",
@@ -185,9 +188,9 @@ impl PserverMemory {
     /// Bytes of updates that a pserver keeps until its backups have confirmed them; see [`PserverMemory::unconfirmed`].
     #[must_use]
     pub fn unconfirmed_of(spec: &JobSpec, memory: Bytes, threads: u64) -> Bytes {
-        match spec.pservers.replicas {
-            0 => Bytes(0),
-            _ => Bytes(UNCONFIRMED.0.saturating_mul(threads).min(memory.0 / WAITING_SHARE)),
+        match spec.pservers.moves_shards() {
+            false => Bytes(0),
+            true => Bytes(UNCONFIRMED.0.saturating_mul(threads).min(memory.0 / WAITING_SHARE)),
         }
     }
 
@@ -234,7 +237,7 @@ impl PserverMemory {
 
 /// Shards of the pserver with most of them, if no pserver is lost.
 fn own_shards(spec: &JobSpec) -> u32 {
-    spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1))
+    spec.pservers.shards.max(1).div_ceil(spec.pservers.least().max(1))
 }
 
 /// Bytes of notes on the places of copies.

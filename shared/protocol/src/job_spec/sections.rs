@@ -221,8 +221,19 @@ impl ModelSpec {
 section! {
     (take, key)
     pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
-        /// Number of pservers.
+        /// Number of pservers with which the job starts.
         key count: u32 = "pservers.count", Value("2"), OnResume, range(0, SLOTS_MAX);
+        /// Least pservers: `heddle scale` changes their number while the job runs. Each must have room
+        /// for its part of the shards when only so many are left. pservers.count unless given.
+        #[note = "Least pservers of an elastic job."]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key min: Option<u32> = "pservers.min",
+            Absent("2"), OnResume, read(values::bound_of_pservers(take, key, count));
+        /// Most pservers; pservers.shards must be at least max × vcores. pservers.count unless given.
+        #[note = "Most pservers of an elastic job."]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key max: Option<u32> = "pservers.max",
+            Absent("2"), OnResume, read(values::bound_of_pservers(take, key, count));
         /// Of each. Tables, optimizer state and snapshot copies must fit.
         key memory: Bytes = "pservers.memory",
             Value("\"512MiB\""), OnResume + site, read(take.memory(key));
@@ -378,17 +389,29 @@ section! {
 }
 
 impl PserverSpec {
-    /// Pservers with and without shards.
+    /// Fewest pservers with shards.
+    #[must_use]
+    pub fn least(&self) -> u32 {
+        self.min.unwrap_or(self.count)
+    }
+
+    /// Most pservers with shards.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.max.unwrap_or(self.count)
+    }
+
+    /// Most pservers, with and without shards.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.count.saturating_add(self.spares)
+        self.most().saturating_add(self.spares)
     }
 
     /// Whether a shard can get another primary during an epoch. If not, it has the one copy that the order to load placed, no view
     /// of it is sent, and trainers need not repeat their clocks.
     #[must_use]
     pub fn moves_shards(&self) -> bool {
-        self.replicas > 0
+        self.replicas > 0 || self.least() < self.most()
     }
 }
 

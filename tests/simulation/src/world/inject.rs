@@ -91,7 +91,12 @@ impl World {
             Fault::Cut => self.operate(Operation::Checkpoint),
             Fault::Scale => {
                 let trainers = 1 + chance.below(self.job.trainers as usize) as u32;
-                self.operate(Operation::Scale { trainers })
+                let pservers = self
+                    .job
+                    .pservers_between
+                    .map(|[least, most]| least + chance.below((most - least + 1) as usize) as u32);
+                let trainers = Some(trainers).filter(|_| pservers.is_none() || chance.one_in(2));
+                self.operate(Operation::Scale { trainers, pservers })
             }
             Fault::Preempt => {
                 let preempting = |container| Event::Preempting { container, deadline_ms: None };

@@ -101,6 +101,7 @@ impl RefillPlaces {
     ) -> impl Iterator<Item = (&'a Slot, &'a RefillPlace)> + use<'a> {
         let others = view.members().filter(|member| Some(member.slot) != without);
         let of = others.filter_map(|member| self.pservers.get(&member.slot));
+        let of = of.filter(|place| place.stays);
         let hosts: BTreeSet<String> = of.map(|place| place.host.clone()).collect();
         let slots: BTreeSet<Slot> = view.members().map(|member| member.slot).collect();
         let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();

@@ -1,12 +1,13 @@
 //! Copies are spread evenly again: after a loss the first refills go to the survivors, and the replacement comes with none.
 //!
 //! **Rule.** When no shard needs a refill, a pserver that holds at least two copies fewer than another one gets a copy of a shard of
-//! which that one has a backup. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
+//! which that one has a backup, or with `pservers.replicas` = 0 the copy that serves. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
 //! step makes the numbers of copies more even, so it ends. Spares stay idle while as many pservers hold copies as before.
 
 use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{Member, ShardId, Slot};
+use heddle_protocol::mutation::Mutation;
 
 use super::refills::RefillPlaces;
 use super::{ChangedViews, SettledViews};
@@ -28,7 +29,7 @@ impl SettledViews {
         let order = most.iter().find_map(|from| {
             let of = |view: &&RecordedView| {
                 let is_backup = view.in_sync.iter().any(|member| member.slot == *from);
-                is_backup && view.primary.slot != *from
+                is_backup && (view.primary.slot != *from || places.copies == 1)
             };
             let to = |view: &RecordedView| {
                 let open = places.open_without(view, &held, Some(*from));
@@ -57,11 +58,17 @@ impl SettledViews {
             let staying = view.in_sync.iter().filter(|member| stays.contains(&member.slot)).count();
             staying > places.copies && view.open_fills().next().is_none()
         };
-        let view = self.views.iter().find(surplus)?;
-        let others = view.in_sync.iter().filter(|it| **it != view.primary);
-        let backups = others.filter(|it| stays.contains(&it.slot));
-        let most = backups.max_by_key(|it| (held.get(&it.slot).copied(), it.slot))?;
-        let (shard, backup): (ShardId, Member) = (view.shard, *most);
+        let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
+        let most = |view: &RecordedView| {
+            let others = view.in_sync.iter().filter(|it| **it != view.primary);
+            let backups = others.filter(|it| stays.contains(&it.slot));
+            let most = *backups.max_by_key(|it| (held_by(&it.slot), it.slot))?;
+            // The copy of the primary is in excess: it goes when it has handed over.
+            let waits = places.copies == 1 && held_by(&view.primary.slot) > held_by(&most.slot);
+            (!waits || Mutation::SurplusDoesNotWait.is_on()).then_some((view.shard, most))
+        };
+        let (shard, backup): (ShardId, Member) =
+            self.views.iter().filter(surplus).find_map(most)?;
         self.remove(|member, of| (member, of) == (backup, shard)).if_any()
     }
 }

@@ -6,8 +6,8 @@ use heddle_optimizer::{Optimizer, Schedule};
 
 use super::super::algorithm::{AlgorithmKind, LossFunction};
 use super::super::limits::{
-    ANY_FEATURES, BANDWIDTH_MIN, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX,
-    TOLERANCE,
+    ANY_FEATURES, BANDWIDTH_MIN, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, SLOTS_MAX, STALENESS,
+    STALENESS_MAX, TOLERANCE,
 };
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
@@ -64,6 +64,22 @@ pub(in crate::job_spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String>
         RawValue::Bool(false) => Ok(LabelScaling::Off),
         _ => Err("expected false".to_owned()),
     }
+}
+
+/// `pservers.min` and `pservers.max`: the number with which the job starts, unless given.
+pub(in crate::job_spec) fn bound_of_pservers(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    count: Option<u32>,
+) -> Option<Option<u32>> {
+    if take.given(key) {
+        return take.number(key, 1, SLOTS_MAX).map(Some);
+    }
+    take.absent(key);
+    if let Some(count) = count {
+        take.resolved(key, &count.to_string());
+    }
+    Some(None)
 }
 
 /// Staleness of SSP; the other kinds of consistency have none.
