@@ -1,10 +1,12 @@
-//! NameNode calls for schedulers and token renewal, which most file clients lack: block locations, delegation tokens,
-//! quotas and sizes of directories, erasure coding policies, encryption zones.
+//! NameNode calls for schedulers and token renewal, which most file clients lack: block locations, inode ids, delegation
+//! tokens, quotas and sizes of directories, erasure coding policies, encryption zones.
 //!
 //! Hadoop marks all of them `@Idempotent`, so a call is retried until its timeout, whatever the outcome of a try. This
 //! module does not read or write files. Source: `hdfs.protocol.ClientProtocol`, `ClientNamenodeProtocol.proto`.
 
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::proto::common::{
     CancelDelegationTokenRequestProto, CancelDelegationTokenResponseProto,
@@ -15,8 +17,9 @@ use crate::proto::hdfs::{
     DatanodeInfoProto, ErasureCodingPolicyProto, GetBlockLocationsRequestProto,
     GetBlockLocationsResponseProto, GetContentSummaryRequestProto, GetContentSummaryResponseProto,
     GetErasureCodingPolicyRequestProto, GetErasureCodingPolicyResponseProto,
-    GetEzForPathRequestProto, GetEzForPathResponseProto, LocatedBlockProto, LocatedBlocksProto,
-    SetQuotaRequestProto, SetQuotaResponseProto,
+    GetEzForPathRequestProto, GetEzForPathResponseProto, GetFileInfoRequestProto,
+    GetFileInfoResponseProto, GetListingRequestProto, GetListingResponseProto, HdfsFileStatusProto,
+    LocatedBlockProto, LocatedBlocksProto, SetQuotaRequestProto, SetQuotaResponseProto,
 };
 use crate::rpc::{CallOptions, Login, RpcClient, RpcError, RpcProxy};
 use crate::token::Token;
@@ -72,6 +75,20 @@ pub struct Replica {
     pub port: u32,
     /// Rack, such as `/default-rack`.
     pub rack: String,
+}
+
+/// A file or directory, with the number that identifies it while it exists, whatever its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InodeStatus {
+    /// The name in the directory that was listed; empty if its own path was asked for.
+    pub name: Bytes,
+    /// Length in bytes; 0 for directories.
+    pub length: u64,
+    /// Time of the last change, milliseconds since 1970.
+    pub modified_ms: u64,
+    /// Absent from a server without ids. `/.reserved/.inodes/<id>` is a path of it.
+    pub id: Option<u64>,
 }
 
 /// Content and quotas of a directory.
@@ -140,6 +157,33 @@ impl NameNode {
             Err(error) if error.is_remote("FileNotFoundException") => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The inode of `path`, if it exists.
+    ///
+    /// # Errors
+    /// See [`RpcError`].
+    pub async fn inode(&self, path: &str) -> Result<Option<InodeStatus>, RpcError> {
+        let request = GetFileInfoRequestProto { src: path.to_owned() };
+        let reply: GetFileInfoResponseProto = self.call("getFileInfo", &request).await?;
+        Ok(reply.fs.map(Into::into))
+    }
+
+    /// Children of the directory `path` whose names are above `after`, in the order of their bytes: as many as the
+    /// NameNode gives at once (`dfs.ls.limit`, 1,000 by default). Empty if it does not exist.
+    ///
+    /// # Errors
+    /// See [`RpcError`].
+    pub async fn children(&self, path: &str, after: &[u8]) -> Result<Vec<InodeStatus>, RpcError> {
+        let src = path.to_owned();
+        let request = GetListingRequestProto {
+            src,
+            start_after: Bytes::copy_from_slice(after),
+            need_location: false,
+        };
+        let reply: GetListingResponseProto = self.call("getListing", &request).await?;
+        let listing = reply.dir_list.map(|list| list.partial_listing).unwrap_or_default();
+        Ok(listing.into_iter().map(Into::into).collect())
     }
 
     /// Requests a delegation token that `renewer` may renew. `None` from a cluster without security.
@@ -296,6 +340,18 @@ impl From<LocatedBlocksProto> for FileBlocks {
             length: message.file_length,
             is_open: message.under_construction,
             blocks: message.blocks.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<HdfsFileStatusProto> for InodeStatus {
+    fn from(message: HdfsFileStatusProto) -> Self {
+        let id = Some(message.file_id()).filter(|id| *id != 0);
+        Self {
+            name: message.path,
+            length: message.length,
+            modified_ms: message.modification_time,
+            id,
         }
     }
 }

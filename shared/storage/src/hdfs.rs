@@ -16,24 +16,24 @@ mod connect;
 mod direct;
 mod entries;
 mod error;
+mod inodes;
 mod install;
 mod issue;
 mod located;
 mod login;
+mod namenode_calls;
 mod stream;
+mod versions;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hdfs_native::client::FileStatus;
+use hdfs_native::WriteOptions;
 use hdfs_native::file::FileReader;
-use hdfs_native::{Client, HdfsError, WriteOptions};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::rpc::RpcError;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
@@ -44,9 +44,9 @@ use calls::{CALL, Calls};
 use connect::NewFiles;
 use direct::Direct;
 use entries::{block_place, entries, entry};
-use located::Located;
-use login::OwnFailure;
+use namenode_calls::NameNodeCalls;
 use stream::{HdfsReader, HdfsWriter};
+use versions::VersionOpener;
 
 pub use install::{InstallError, adopt_token_file, install_tokens};
 pub use issue::{IssueError, IssuedToken, TokenIssuer};
@@ -55,13 +55,9 @@ pub use login::{cancel_fetched_tokens, keep_fetched_tokens};
 /// One HDFS.
 #[derive(Debug, Clone)]
 pub struct HdfsStorage {
-    client: Arc<Client>,
-    direct: Arc<Direct>,
-    /// `hdfs://…` without path, for messages.
-    url: String,
+    namenode: NameNodeCalls,
     new_files: NewFiles,
-    calls: Calls,
-    located: Located,
+    versions: VersionOpener,
 }
 
 impl HdfsStorage {
@@ -99,13 +95,12 @@ impl HdfsStorage {
             .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
         let client = connect::files_client(&url, configuration, &calls)?;
         let direct = Direct::new(service, configuration.clone(), secured);
+        let namenode =
+            NameNodeCalls { client: Arc::new(client), direct: Arc::new(direct), url, calls };
         Ok(Self {
-            client: Arc::new(client),
-            direct: Arc::new(direct),
-            url,
+            versions: VersionOpener::new(namenode.clone()),
+            namenode,
             new_files: NewFiles::of(configuration),
-            calls,
-            located: Located::default(),
         })
     }
 
@@ -124,33 +119,13 @@ impl HdfsStorage {
             create_parent: false,
         };
         let writer =
-            self.change(Op::Create, path, |client, path| async move {
-                client.create(&path, options).await
-            })
-            .await?;
-        let (client, calls) = (Arc::clone(&self.client), self.calls.clone());
+            self.namenode
+                .change(Op::Create, path, |client, path| async move {
+                    client.create(&path, options).await
+                })
+                .await?;
+        let (client, calls) = (Arc::clone(&self.namenode.client), self.namenode.calls.clone());
         Ok(Box::new(HdfsWriter::new(client, calls, path.clone(), self.show(path), writer)))
-    }
-
-    /// The file with the locations of its bytes, by the NameNode unless they are known.
-    async fn locate(
-        &self,
-        path: &StorePath,
-        version: FileVersion,
-    ) -> Result<OfVersion<Arc<FileReader>>, StorageError> {
-        if let Some(file) = self.located.get(path.as_str(), version) {
-            return Ok(OfVersion::Same(file));
-        }
-        let found = self.stat(path).await?.version();
-        if found != version {
-            return Ok(OfVersion::Changed { bytes: found.bytes });
-        }
-        let file = self
-            .read(Op::Open, path, |client, path| async move { client.read(&path).await })
-            .await?;
-        let file = Arc::new(file);
-        self.located.put(path.as_str(), version, Arc::clone(&file));
-        Ok(OfVersion::Same(file))
     }
 
     /// Reads exactly `len` bytes from byte `offset`.
@@ -173,6 +148,7 @@ impl HdfsStorage {
         let from =
             usize::try_from(offset).expect("not beyond the end of a file whose length is a usize");
         let read = self
+            .namenode
             .read(Op::Read, path, |_, _| async move { file.read_range(from, len).await })
             .await?;
         if read.len() != len {
@@ -184,89 +160,21 @@ impl HdfsStorage {
 
     /// The locations of all bytes of a file.
     async fn places(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
-        let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
+        let (direct, name) = (Arc::clone(&self.namenode.direct), path.as_str().to_owned());
         let call = async move {
             let namenode = direct.namenode().await?;
             // Java's largest length: to the end of the file.
             let length = i64::MAX.cast_unsigned();
             Ok(namenode.block_locations(&name, 0, length).await?)
         };
-        let Some(file) = self.own(Op::Stat, path, call).await? else {
+        let Some(file) = self.namenode.own(Op::Stat, path, call).await? else {
             return Err(StorageError::new(Op::Stat, self.show(path), Reason::NotFound));
         };
         Ok(file.blocks.into_iter().map(block_place).collect())
     }
 
-    /// Runs a call that hdfs-native lacks.
-    async fn own<T: Send + 'static>(
-        &self,
-        op: Op,
-        path: &StorePath,
-        call: impl Future<Output = Result<T, OwnFailure>> + Send + 'static,
-    ) -> Result<T, StorageError> {
-        // A failed login is not a failure of the call, so it is returned as a value.
-        let call = async move {
-            match call.await {
-                Ok(value) => Ok(Ok(value)),
-                Err(OwnFailure::Login(what)) => Ok(Err(what)),
-                Err(OwnFailure::Call(error)) => Err(error),
-            }
-        };
-        let place = self.show(path);
-        match self.calls.run::<_, RpcError>(CALL, call).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(what)) => Err(StorageError::new(op, place, Reason::Denied).because(what)),
-            Err(failed) => Err(failed.read(op, &place)),
-        }
-    }
-
-    /// Logs in before hdfs-native's first call, if the cluster is secured.
-    async fn log_in(&self, op: Op, path: &StorePath) -> Result<(), StorageError> {
-        if !self.direct.is_secured() || self.direct.is_logged_in() {
-            return Ok(());
-        }
-        let direct = Arc::clone(&self.direct);
-        self.own(op, path, async move { direct.namenode().await.map(|_| ()) }).await
-    }
-
-    /// Runs a reading call.
-    async fn read<T, F>(
-        &self,
-        op: Op,
-        path: &StorePath,
-        call: impl FnOnce(Arc<Client>, String) -> F,
-    ) -> Result<T, StorageError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, HdfsError>> + Send + 'static,
-    {
-        self.log_in(op, path).await?;
-        let call = call(Arc::clone(&self.client), path.as_str().to_owned());
-        self.calls.run(CALL, call).await.map_err(|failed| failed.read(op, &self.show(path)))
-    }
-
-    /// Runs a changing call.
-    async fn change<T, F>(
-        &self,
-        op: Op,
-        path: &StorePath,
-        call: impl FnOnce(Arc<Client>, String) -> F,
-    ) -> Result<T, WriteError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, HdfsError>> + Send + 'static,
-    {
-        self.log_in(op, path).await.map_err(WriteError::NotDone)?;
-        let call = call(Arc::clone(&self.client), path.as_str().to_owned());
-        self.calls.run(CALL, call).await.map_err(|failed| failed.write(op, &self.show(path)))
-    }
-
-    async fn status(&self, op: Op, path: &StorePath) -> Result<FileStatus, StorageError> {
-        self.read(op, path, |client, path| async move { client.get_file_info(&path).await }).await
-    }
-
     async fn delete(&self, path: &StorePath, wanted: EntryKind) -> Result<(), WriteError> {
-        let status = self.status(Op::Delete, path).await.map_err(WriteError::NotDone)?;
+        let status = self.namenode.status(Op::Delete, path).await.map_err(WriteError::NotDone)?;
         let refuse = |reason| {
             Err(WriteError::NotDone(StorageError::new(Op::Delete, self.show(path), reason)))
         };
@@ -277,6 +185,7 @@ impl HdfsStorage {
         }
         let recursive = wanted == EntryKind::Dir;
         let deleted = self
+            .namenode
             .change(Op::Delete, path, move |client, path| async move {
                 client.delete(&path, recursive).await
             })
@@ -293,19 +202,23 @@ impl HdfsStorage {
         to: &StorePath,
         overwrite: bool,
     ) -> Result<(), WriteError> {
-        self.log_in(Op::Rename, from).await.map_err(WriteError::NotDone)?;
+        self.namenode.log_in(Op::Rename, from).await.map_err(WriteError::NotDone)?;
         let (client, source, target) =
-            (Arc::clone(&self.client), from.as_str().to_owned(), to.as_str().to_owned());
+            (Arc::clone(&self.namenode.client), from.as_str().to_owned(), to.as_str().to_owned());
         let call = async move { client.rename(&source, &target, overwrite).await };
         let place = || format!("{} to {to}", self.show(from));
-        self.calls.run(CALL, call).await.map_err(|failed| failed.write(Op::Rename, &place()))
+        self.namenode
+            .calls
+            .run(CALL, call)
+            .await
+            .map_err(|failed| failed.write(Op::Rename, &place()))
     }
 }
 
 #[async_trait]
 impl Storage for HdfsStorage {
     fn show(&self, path: &StorePath) -> String {
-        format!("{}{path}", self.url)
+        self.namenode.show(path)
     }
 
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
@@ -330,10 +243,11 @@ impl Storage for HdfsStorage {
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
         let reader = self
+            .namenode
             .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
         Ok(Box::new(HdfsReader::start(
-            &self.calls.runtime,
+            &self.namenode.calls.runtime,
             Arc::new(reader),
             offset,
             self.show(path),
@@ -346,13 +260,13 @@ impl Storage for HdfsStorage {
         version: FileVersion,
         offset: u64,
     ) -> Result<OfVersion<Box<dyn Reader>>, StorageError> {
-        let file = match self.locate(path, version).await? {
+        let file = match self.versions.locate(path, version).await? {
             OfVersion::Same(file) => file,
             OfVersion::Changed { bytes } => return Ok(OfVersion::Changed { bytes }),
         };
-        let reader = HdfsReader::start(&self.calls.runtime, file, offset, self.show(path));
-        let (located, name) = (self.located.clone(), path.as_str().to_owned());
-        Ok(OfVersion::Same(Box::new(reader.on_failure(move || located.forget(&name)))))
+        let reader = HdfsReader::start(&self.namenode.calls.runtime, file, offset, self.show(path));
+        let (versions, path) = (self.versions.clone(), path.clone());
+        Ok(OfVersion::Same(Box::new(reader.on_failure(move || versions.forget(&path)))))
     }
 
     async fn read_range(
@@ -362,6 +276,7 @@ impl Storage for HdfsStorage {
         len: usize,
     ) -> Result<Bytes, StorageError> {
         let reader = self
+            .namenode
             .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
         self.read_of(path, Arc::new(reader), offset, len).await
@@ -374,11 +289,11 @@ impl Storage for HdfsStorage {
         offset: u64,
         len: usize,
     ) -> Result<OfVersion<Bytes>, StorageError> {
-        match self.locate(path, version).await? {
+        match self.versions.locate(path, version).await? {
             OfVersion::Same(file) => {
                 let read = self.read_of(path, file, offset, len).await;
                 if read.is_err() {
-                    self.located.forget(path.as_str());
+                    self.versions.forget(path);
                 }
                 read.map(OfVersion::Same)
             }
@@ -387,21 +302,22 @@ impl Storage for HdfsStorage {
     }
 
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
-        let status = self.status(Op::Stat, path).await?;
+        let status = self.namenode.status(Op::Stat, path).await?;
         Ok(entry(path.clone(), &status))
     }
 
     async fn access(&self, path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
-        let status = self.status(Op::Stat, path).await?;
+        let status = self.namenode.status(Op::Stat, path).await?;
         Ok(Some(FileAccess { owner: status.owner, mode: Mode(status.permission.into()) }))
     }
 
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
         let children =
-            self.read(Op::List, path, |client, path| async move {
-                client.list_status(&path, false).await
-            })
-            .await?;
+            self.namenode
+                .read(Op::List, path, |client, path| async move {
+                    client.list_status(&path, false).await
+                })
+                .await?;
         // The listing of a file contains the file, under its own path.
         if let [only] = &*children
             && !only.isdir
@@ -414,7 +330,7 @@ impl Storage for HdfsStorage {
 
     async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
         // The NameNode reports success if the directory exists already.
-        match self.status(Op::Mkdir, path).await {
+        match self.namenode.status(Op::Mkdir, path).await {
             Ok(_) => {
                 return Err(WriteError::NotDone(StorageError::new(
                     Op::Mkdir,
@@ -425,10 +341,11 @@ impl Storage for HdfsStorage {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(WriteError::NotDone(error)),
         }
-        self.change(Op::Mkdir, path, move |client, path| async move {
-            client.mkdirs(&path, mode.0, false).await
-        })
-        .await
+        self.namenode
+            .change(Op::Mkdir, path, move |client, path| async move {
+                client.mkdirs(&path, mode.0, false).await
+            })
+            .await
     }
 
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
@@ -456,7 +373,7 @@ impl Storage for HdfsStorage {
     }
 
     async fn check_dir(&self, path: &StorePath) -> Result<(), StorageError> {
-        let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
+        let (direct, name) = (Arc::clone(&self.namenode.direct), path.as_str().to_owned());
         let call = async move {
             let namenode = direct.namenode().await?;
             let zone = match namenode.encryption_zone(&name).await {
@@ -466,7 +383,7 @@ impl Storage for HdfsStorage {
             };
             Ok((namenode.erasure_coding_policy(&name).await?, zone))
         };
-        let what = match self.own(Op::Stat, path, call).await? {
+        let what = match self.namenode.own(Op::Stat, path, call).await? {
             (_, Some(zone)) => error::in_encryption_zone(Some(&zone)),
             (Some(policy), None) => format!(
                 "it is erasure-coded ({policy}), and files there cannot be synced: choose a replicated directory, \
@@ -478,11 +395,12 @@ impl Storage for HdfsStorage {
     }
 
     async fn reach(&self) -> Result<(), StorageError> {
-        let direct = Arc::clone(&self.direct);
+        let direct = Arc::clone(&self.namenode.direct);
         let tried = tokio::task::spawn_blocking(move || connect::ports(direct.service())).await;
         match tried {
             Ok(Err(wrong)) => {
-                Err(StorageError::new(Op::Open, &self.url, Reason::Unavailable).because(wrong))
+                Err(StorageError::new(Op::Open, &self.namenode.url, Reason::Unavailable)
+                    .because(wrong))
             }
             // A check that exceeded its limit has found no fault.
             Ok(Ok(())) | Err(_) => Ok(()),

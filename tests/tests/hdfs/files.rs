@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use heddle_storage::{
-    EntryKind, Mode, Reason, Storage, StorePath, WriteError, find_files, make_dirs, probe,
-    publish_small,
+    EntryKind, Mode, OfVersion, Reason, Storage, StorePath, WriteError, find_files, make_dirs,
+    probe, publish_small,
 };
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 
@@ -292,6 +292,40 @@ async fn a_file_is_replaced_completely() -> Result<()> {
     let missing = storage.replace(&place.at("none")?, &place.at("other")?).await;
     ensure!(missing.is_err_and(|error| error.error().is_not_found()));
     ensure!(place.get("other", 0).await? == b"new");
+    Ok(())
+}
+
+/// Of many files, which are opened by their inodes, also where a snapshot keeps the inode of a file that was replaced.
+#[tokio::test]
+async fn replaced_file_of_the_same_length_is_another_version() -> Result<()> {
+    for name in ["versions", "snapshots"] {
+        let (cluster, place) = (cluster()?, Place::new(name).await?);
+        let storage = &*place.storage;
+        let names: Vec<_> = (0..16).map(|n| format!("data/{n}")).collect();
+        let data = place.at("data")?;
+        storage.mkdir(&data, Mode::DIR).await?;
+        for name in &names {
+            place.put(name, b"old").await?;
+        }
+        if name == "snapshots" {
+            cluster.webhdfs("PUT", place.root.as_str(), "ALLOWSNAPSHOT")?;
+            cluster.webhdfs("PUT", place.root.as_str(), "CREATESNAPSHOT")?;
+        }
+        let entries = storage.list(&data).await?;
+        let (before, after) = entries.split_at(8);
+        for entry in before {
+            let found = storage.read_version(&entry.path, entry.version(), 0, 3).await?;
+            let is_it = matches!(found, OfVersion::Same(bytes) if &bytes[..] == b"old");
+            ensure!(is_it, "{name}: {}", entry.path);
+        }
+        for entry in after {
+            place.put("draft", b"new").await?;
+            storage.replace(&place.at("draft")?, &entry.path).await?;
+            let found = storage.read_version(&entry.path, entry.version(), 0, 3).await?;
+            let is_another = matches!(found, OfVersion::Changed { bytes: 3 });
+            ensure!(is_another, "{name}: {} {found:?}", entry.path);
+        }
+    }
     Ok(())
 }
 

@@ -119,6 +119,87 @@ pub struct DatanodeIdProto {
     pub info_secure_port: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetFileInfoRequestProto {
+    #[prost(string, required, tag = "1")]
+    pub src: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetFileInfoResponseProto {
+    /// Absent if it does not exist.
+    #[prost(message, optional, tag = "1")]
+    pub fs: ::core::option::Option<HdfsFileStatusProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetListingRequestProto {
+    #[prost(string, required, tag = "1")]
+    pub src: ::prost::alloc::string::String,
+    /// Names above this one; empty for all.
+    #[prost(bytes = "bytes", required, tag = "2")]
+    pub start_after: ::prost::bytes::Bytes,
+    #[prost(bool, required, tag = "3")]
+    pub need_location: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetListingResponseProto {
+    /// Absent if it does not exist.
+    #[prost(message, optional, tag = "1")]
+    pub dir_list: ::core::option::Option<DirectoryListingProto>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DirectoryListingProto {
+    #[prost(message, repeated, tag = "1")]
+    pub partial_listing: ::prost::alloc::vec::Vec<HdfsFileStatusProto>,
+    #[prost(uint32, required, tag = "2")]
+    pub remaining_entries: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HdfsFileStatusProto {
+    #[prost(enumeration = "hdfs_file_status_proto::FileType", required, tag = "1")]
+    pub file_type: i32,
+    /// The name within the directory of a listing, else empty.
+    #[prost(bytes = "bytes", required, tag = "2")]
+    pub path: ::prost::bytes::Bytes,
+    #[prost(uint64, required, tag = "3")]
+    pub length: u64,
+    #[prost(uint64, required, tag = "7")]
+    pub modification_time: u64,
+    /// 0 from a server without ids.
+    #[prost(uint64, optional, tag = "13", default = "0")]
+    pub file_id: ::core::option::Option<u64>,
+}
+/// Nested message and enum types in `HdfsFileStatusProto`.
+pub mod hdfs_file_status_proto {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum FileType {
+        IsDir = 1,
+        IsFile = 2,
+        IsSymlink = 3,
+    }
+    impl FileType {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::IsDir => "IS_DIR",
+                Self::IsFile => "IS_FILE",
+                Self::IsSymlink => "IS_SYMLINK",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "IS_DIR" => Some(Self::IsDir),
+                "IS_FILE" => Some(Self::IsFile),
+                "IS_SYMLINK" => Some(Self::IsSymlink),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetContentSummaryRequestProto {
     #[prost(string, required, tag = "1")]
     pub path: ::prost::alloc::string::String,
