@@ -16,6 +16,8 @@ use heddle_storage::{
 };
 use tracing::warn;
 
+use crate::known_parts::KnownParts;
+
 /// Files whose blocks are asked for at once.
 const FILES_ASKED_AT_ONCE: usize = 16;
 /// Files up to which anything is asked: some ten seconds of the NameNode's time.
@@ -77,25 +79,29 @@ pub struct PlannedInput {
     pub plan: InputPlan,
     /// Records of the training data, where files say how many they have.
     pub records: Option<u64>,
+    /// Parts of the files, if they have parts that were read.
+    pub parts: Option<KnownParts>,
     /// A sentence for the user about each folder that is not read.
     pub warnings: Vec<String>,
 }
 
-/// The files and tasks of a job.
+/// The files and tasks of a job. `known`: the parts of its files, if they were read before.
 ///
 /// # Errors
 /// Names the key, the path and what is wrong with it.
-pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
+pub async fn plan(spec: &JobSpec, known: Option<&KnownParts>) -> Result<PlannedInput, InputError> {
     let mut warnings = Vec::new();
     let train = files("data.train", &spec.data.train, &mut warnings).await?;
     let test = files("data.test", &spec.data.test, &mut warnings).await?;
+    let known = known.and_then(|known| known.by_url(&[&train[..], &test].concat()));
     let mut heads = Vec::new();
-    if let Some(format) = typed_format(spec.data.format) {
+    if let (None, Some(format)) = (&known, typed_format(spec.data.format)) {
         heads.push(heads_of("data.train", format, &train).await?);
         heads.push(heads_of("data.test", format, &test).await?);
     }
     let records = heads.first().and_then(|heads| records_of(heads, &train));
-    let parts = heads.into_iter().flatten().map(|(url, head)| (url, head.parts)).collect();
+    let of_head = |(url, head): (String, TypedHead)| (url, head.parts);
+    let parts = known.unwrap_or_else(|| heads.into_iter().flatten().map(of_head).collect());
     let plan = plan_parts(spec.data.format, train, test, length_of(spec), &parts);
     if plan.train.is_empty() {
         return Err(InputError::Empty { key: "data.train" });
@@ -104,7 +110,8 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
         return Err(InputError::Empty { key: "data.test" });
     }
     plan_file::check_size(&plan, spec.pservers.shards)?;
-    Ok(PlannedInput { plan, records, warnings })
+    let parts = if parts.is_empty() { None } else { KnownParts::from_files(&plan.files, &parts) };
+    Ok(PlannedInput { plan, records, parts, warnings })
 }
 
 /// The heads of files with types by their URLs; empty if there are too many files.
@@ -442,7 +449,7 @@ mod tests {
         let (job_dir, working_dir) = (dir.path().to_owned(), dir.path().to_owned());
         let context = ReadContext { job_dir, working_dir, ..ReadContext::default() };
         let spec = read(job, &context).unwrap_or_else(|error| panic!("{error}")).spec;
-        let planned = PlannedInput { plan, records: None, warnings: Vec::new() };
+        let planned = PlannedInput { plan, records: None, parts: None, warnings: Vec::new() };
         let head = head(&spec, &planned).await.expect("read");
         let Head::Text(head) = head else { panic!("it is text") };
         assert_eq!((head.text.len(), head.share), (text.len(), 1.0));

@@ -27,6 +27,7 @@ mod event_ring;
 pub mod import;
 pub mod input;
 pub mod journal;
+pub mod known_parts;
 pub mod lease;
 pub mod mirrors;
 pub mod node_address;

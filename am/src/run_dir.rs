@@ -24,6 +24,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::known_parts::KnownParts;
+
 /// Name of [`RunFile`].
 pub const RUN_FILE: &str = "run.json";
 /// Name of the resolved job spec.
@@ -55,6 +57,9 @@ pub struct RunFile {
     /// Warnings of the command line, with which the job's events begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The parts of the input files, as the command line read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<KnownParts>,
 }
 
 /// How to handle an earlier run in the same checkpoint directory.

@@ -64,6 +64,7 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Start
         from: None,
         default_output: false,
         warnings: Vec::new(),
+        parts: None,
     };
     let owner = local_owner().expect("an owner");
     let lives = |_: &Owner| before;

@@ -130,7 +130,7 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
         if job.spec.undecided.is_empty() {
             return None;
         }
-        let plan = heddle_am::input::plan(&job.spec).await.ok()?;
+        let plan = heddle_am::input::plan(&job.spec, None).await.ok()?;
         decisions::resolve(&mut job.spec, &plan, init.as_ref(), &mut Vec::new()).await.ok()
     });
     let decisions = decisions.unwrap_or_default();

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use heddle_am::input::PlannedInput;
 use heddle_am::process::check_files;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunDirError, RunFile};
@@ -73,7 +74,7 @@ struct RunPlan {
     earlier: ResumeMode,
     /// URL of the mirror that it continues from.
     from: Option<String>,
-    input: InputPlan,
+    input: PlannedInput,
     /// Values that the data has decided.
     decisions: Vec<ValueDecision>,
     /// Notes that are printed before it starts.
@@ -143,18 +144,17 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
         am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
     }
     let models = ModelRule::of(args.overwrite, args.fresh);
-    let planned = match args.dry_run {
+    let input = match args.dry_run {
         true => preflight::look(&job.spec, models)?,
         false => preflight::check(&job.spec, models)?,
     };
-    notes.extend_from_slice(&planned.warnings);
+    notes.extend_from_slice(&input.warnings);
     let (init, init_notes) =
         am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?;
     notes.extend(init_notes);
-    let decisions = decisions::resolve(&mut job.spec, &planned, init.as_ref(), &mut notes);
+    let decisions = decisions::resolve(&mut job.spec, &input, init.as_ref(), &mut notes);
     let decisions = am_client::runtime()?.block_on(decisions)?;
-    let input = planned.plan;
-    notes.extend(parallelism_warning(&input, workers(&job.spec)));
+    notes.extend(parallelism_warning(&input.plan, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
     let begins = !args.fresh && from.is_none() && request.label == id.short();
@@ -179,10 +179,10 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
             "run_dir": runs::path_of(&plan.work_dir, plan.id.0),
             "digest": SpecDigest::of(spec),
             "effective_batch": spec.effective_batch(),
-            "files": plan.input.files.len(),
-            "train_bytes": plan.input.train_bytes(),
-            "train_tasks": plan.input.train.len(),
-            "test_tasks": plan.input.test.len(),
+            "files": plan.input.plan.files.len(),
+            "train_bytes": plan.input.plan.train_bytes(),
+            "train_tasks": plan.input.plan.train.len(),
+            "test_tasks": plan.input.plan.test.len(),
             "decisions": plan.decisions,
             "spec": spec,
         }))?;
@@ -221,7 +221,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         ),
         ("tables", format!("{} in {} shards", tables.join(", "), pservers.shards)),
         ("training", effective_batch(spec)),
-        ("data", data_in_words(&plan.input)),
+        ("data", data_in_words(&plan.input.plan)),
         ("checkpoints", format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every)),
         ("model", spec.output.model.to_string()),
         ("run directory", runs::path_of(&plan.work_dir, plan.id.0).display().to_string()),
@@ -300,6 +300,7 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         from: plan.from.clone(),
         default_output: plan.job.default_output,
         warnings: plan.warnings.clone(),
+        parts: plan.input.parts.clone(),
     };
     let fact = format!("cannot create the run directory {}", path.display());
     let dir =

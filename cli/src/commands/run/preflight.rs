@@ -100,7 +100,7 @@ pub async fn on_storage(
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }
-    let plan = input::plan(spec).await.map_err(|error| unreadable(&error))?;
+    let plan = input::plan(spec, None).await.map_err(|error| unreadable(&error))?;
     let mut read = spec.clone();
     if spec.data.format.has_columns() {
         let head = input::head(spec, &plan).await.map_err(|error| unreadable(&error))?;

@@ -221,7 +221,7 @@ async fn checked(
     notes.extend(init_notes);
     let decisions = decisions::resolve(&mut future, &input, init.as_ref(), notes).await?;
     notes.extend(parallelism_warning(&input.plan, workers(&spec)));
-    let input = input.plan;
+    let PlannedInput { plan: input, parts, .. } = input;
     notes.extend(program.note.clone().into_iter().chain(cluster.short_ticket_note()));
     let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
@@ -232,7 +232,7 @@ async fn checked(
     Ok(CheckedJob {
         application: cleared.new.id,
         staging: cluster.staging(cluster.user.short_name(), cleared.new.id)?,
-        run: run_file(args, run, &job, from),
+        run: RunFile { parts, ..run_file(args, run, &job, from) },
         spec: future,
         secret: Secret::random().or_fail(ExitCode::Internal, "cannot generate the job's secret")?,
         keytab,
@@ -255,6 +255,7 @@ fn run_file(args: &Args, run: RunId, job: &Job, from: Option<String>) -> RunFile
         from,
         default_output: job.default_output,
         warnings: Vec::new(),
+        parts: None,
     }
 }
 
