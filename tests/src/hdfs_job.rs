@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -11,12 +12,16 @@ use heddle_protocol::view::JobEvent;
 use heddle_storage::{Mode, Storage, StorePath, make_dirs, read_small};
 use md5::{Digest, Md5};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::hadoop::Cluster;
 use crate::local::{Ended, Run, heddle_with, write_libsvm};
 
 /// No model of these tests is larger.
 const MODEL_BYTES_MAX: usize = 1 << 20;
+
+/// Files that are uploaded at once.
+const UPLOADS: usize = 16;
 
 /// Records of a file of the training data, of which there are [`FILES`].
 pub const ROWS: u32 = 300;
@@ -182,12 +187,22 @@ impl<'c> HdfsJob<'c> {
         let root = StorePath::parse(&format!("{}/{to}", self.root))?;
         runtime()?.block_on(async {
             make_dirs(&*storage, &root, Mode::DIR).await?;
-            for entry in std::fs::read_dir(from)? {
-                let entry = entry?;
-                let path = root.join(&entry.file_name().to_string_lossy())?;
-                let mut writer = storage.create(&path, Mode::FILE).await?;
-                writer.write(Bytes::from(std::fs::read(entry.path())?)).await?;
-                writer.close().await?;
+            let entries = std::fs::read_dir(from)?.collect::<std::io::Result<Vec<_>>>()?;
+            for some in entries.chunks(UPLOADS) {
+                let mut uploads = JoinSet::new();
+                for entry in some {
+                    let path = root.join(&entry.file_name().to_string_lossy())?;
+                    let bytes = Bytes::from(std::fs::read(entry.path())?);
+                    let storage = Arc::clone(&storage);
+                    uploads.spawn(async move {
+                        let mut writer = storage.create(&path, Mode::FILE).await?;
+                        writer.write(bytes).await?;
+                        writer.close().await
+                    });
+                }
+                while let Some(uploaded) = uploads.join_next().await {
+                    uploaded??;
+                }
             }
             Ok(())
         })

@@ -100,26 +100,31 @@ fn figure(cluster: &Cluster, daemon: Daemon, bean: &str, names: &[&str]) -> Resu
         .sum())
 }
 
+/// Calls of all processes of a job: the command, the ApplicationMaster and the trainers.
 #[test]
 fn later_passes_ask_the_namenode_once_for_a_file_at_most() -> Result<()> {
-    const FILES: u64 = 40;
     let cluster = Cluster::start(Options::hdfs())?;
-    let job = tables(&cluster, "calls", FILES, 1, 200)?;
-    let calls = |passes, set: &str| {
-        let names = ["GetBlockLocationsNumOps", "GetFileInfoNumOps", "GetListingNumOps"];
-        let bean = "Hadoop:service=NameNode,name=RpcDetailedActivityForPort*";
-        let asked = || figure(&cluster, Daemon::NameNode(1), bean, &names);
-        let before = asked()?;
-        run(&job, passes, set)?;
-        anyhow::Ok(asked()? - before)
-    };
-    for set in ["data.cache=off", "data.cache=memory", "data.cache=disk"] {
-        let (one, four) = (calls(1, set)?, calls(4, set)?);
-        println!("{set}: {one} calls with one pass, {four} with four, over {FILES} files");
-        // For its status and its blocks: by a trainer, and when the command and the ApplicationMaster plan. The latter also asks on
-        // which hosts the blocks are. Listings and the look at the first file come besides.
-        ensure!(one <= 7 * FILES + 20, "{set}: {one} calls");
-        ensure!(four <= one + 3 * FILES, "{set}: {one} and {four} calls");
+    for (files, passes, caches) in [(40, 4, &["disk"][..]), (1_000, 2, &["off", "memory"])] {
+        let job = tables(&cluster, &format!("calls-{files}"), files, 1, 20)?;
+        let calls = |passes, set: &str| {
+            let names = ["GetBlockLocationsNumOps", "GetFileInfoNumOps", "GetListingNumOps"];
+            let bean = "Hadoop:service=NameNode,name=RpcDetailedActivityForPort*";
+            let asked = || figure(&cluster, Daemon::NameNode(1), bean, &names);
+            let before = asked()?;
+            run(&job, passes, set)?;
+            anyhow::Ok(asked()? - before)
+        };
+        let one = calls(1, "data.cache=off")?;
+        println!("{one} calls with one pass over {files} files");
+        // For its blocks, by the command and by a trainer. Each process finds files and their inodes besides.
+        ensure!(one <= 2 * files + 150, "{one} calls over {files} files");
+        for cache in caches {
+            let all = calls(passes, &format!("data.cache={cache}"))?;
+            println!("data.cache={cache}: {all} calls with {passes} passes over {files} files");
+            // For its status, unless its blocks are known.
+            let later = if *cache == "off" { 0 } else { u64::from(passes - 1) * files };
+            ensure!(all <= one + later + 50, "data.cache={cache}: {one} and {all} calls");
+        }
     }
     Ok(())
 }
