@@ -317,6 +317,7 @@ pub fn replication(replication: &ReplicationView) -> String {
     let backups = if *replicas == 1 { "backup" } else { "backups" };
     let shards = in_sync + under_replicated;
     let mut text = match under_replicated {
+        0 if *replicas == 0 => format!("{shards} shards with one copy each"),
         0 => format!("all {shards} shards have {replicas} {backups} in sync"),
         few => format!("{few} of {shards} shards have fewer than {replicas} {backups} in sync"),
     };

@@ -24,6 +24,7 @@ mod history;
 mod mirror;
 mod model_saves;
 mod placement;
+mod pservers;
 mod spares;
 mod sparse_table;
 mod stragglers;
@@ -42,6 +43,7 @@ pub use history::{
 pub use mirror::MirrorView;
 pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
 pub use placement::{ApplicationView, AttemptView, Placement};
+pub use pservers::{PserversView, SetBy};
 pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
 pub use stragglers::StragglersView;
@@ -385,7 +387,10 @@ pub struct JobView {
     /// The tokens for file systems; none where the job needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsView>,
-    /// Backups of shards; none without `pservers.replicas`.
+    /// Pservers of a job with `pservers.min` below `pservers.max`; none of another job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pservers: Option<PserversView>,
+    /// Copies of shards; none of a job whose shards cannot move (`pservers.replicas`, `min` and `max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,
     /// Updates that local recoveries have lost (`pservers.recovery`); none where there was no such recovery.

@@ -194,6 +194,39 @@ fn counts_are_exact_through_failovers() {
     }
 }
 
+/// The number of pservers changes while the job trains: no epoch ends, and each sample counts once.
+#[test]
+fn counts_are_exact_while_shards_move() {
+    for (consistency, kind) in
+        [("bsp", Kind::Dense), ("asp", Kind::Dense), ("asp", Kind::Sparse), ("ssp", Kind::Dense)]
+    {
+        let dir = folder(consistency, kind);
+        let sets = ["--set", "pservers.min=1", "--set", "pservers.max=3"];
+        let slow = [("FAILPOINTS", "step-computed=sleep(30)")];
+        let mut run = Run::start_with(dir.path(), "job.toml", &sets, &slow).expect("it starts");
+        for wanted in [3, 1, 2] {
+            let trains = |view: &JobView| view.state == JobState::Running && view.rows > 0;
+            let view = run.wait_for("it trains", LIMIT, trains).expect("a running step");
+            let id = view.run.to_string();
+            let words = ["scale", &id, "pservers", &wanted.to_string()];
+            let scaled = heddle(dir.path(), &words).expect("heddle starts");
+            assert_eq!(scaled.code, Some(0), "{scaled:?}");
+            let settled = |view: &JobView| {
+                let served = view.replication.as_ref().map(|copies| copies.served.len());
+                let present = view.pservers.as_ref().map(|pservers| pservers.present);
+                (served, present) == (Some(wanted as usize), Some(wanted))
+            };
+            let view = run.wait_for("the number", LIMIT, settled).expect("shards move");
+            println!("{consistency} {kind:?}: {:?} {:?}", view.pservers, view.replication);
+            assert_eq!((view.epoch.count, view.recoveries.len()), (0, 0), "no rollback");
+        }
+        let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
+        assert_eq!(code, Some(0), "{stderr}");
+        check_counts(&counts(dir.path()), kind);
+        assert_eq!(ended(&events).epoch.count, 0);
+    }
+}
+
 /// Kills the process in this slot, and waits for the notice.
 fn lose(run: &mut Run, view: &JobView, slot: Slot) {
     kill9(pid_of(view, slot).expect("it runs")).expect("it was alive");

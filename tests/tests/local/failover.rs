@@ -146,6 +146,32 @@ fn spares(dir: &Path, expected: &BTreeMap<String, String>) {
     assert_eq!(model(dir, "spared"), *expected, "spares change no byte");
 }
 
+/// Shards that move while the job trains change no byte.
+fn moves(dir: &Path, expected: &BTreeMap<String, String>) {
+    let file = job(dir, "moved", 0);
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+    let more = ["--set", "pservers.min=1", "--set", "pservers.max=4"];
+    let mut run = Run::start_with(dir, &file, &more, &slow).expect("it starts");
+    for wanted in [4, 1, 2] {
+        let id = training(&mut run, 3).run.to_string();
+        let words = ["scale", &id, "pservers", &wanted.to_string()];
+        let scaled = heddle(dir, &words).expect("heddle starts");
+        assert_eq!(scaled.code, Some(0), "{scaled:?}");
+        let is_even = |view: &JobView| {
+            let served = view.replication.as_ref().map(|it| &it.served);
+            served.is_some_and(|it| {
+                it.len() as u32 == wanted && it.values().all(|it| *it == 12 / wanted)
+            })
+        };
+        run.wait_for("spread evenly", LIMIT, is_even).expect("shards move");
+    }
+    let status = heddle(dir, &["status"]).expect("heddle starts").stdout;
+    assert!(status.contains("pservers: 2 wanted by an operator (1 to 4), 2 there"), "{status}");
+    let view = finished(run);
+    assert_eq!((view.epoch.count, view.recoveries.len()), (0, 0));
+    assert_eq!(model(dir, "moved"), *expected, "moves change no byte");
+}
+
 #[test]
 fn killed_pservers_change_no_byte_and_no_epoch() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -158,6 +184,7 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     let expected = model(dir.path(), "calm");
 
     spares(dir.path(), &expected);
+    moves(dir.path(), &expected);
     let file = job(dir.path(), "copied", 1);
     let copied = finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
     assert_eq!(model(dir.path(), "copied"), expected, "backups change no byte");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, SetViews};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
-use heddle_protocol::view::{self, ReplicationView, WarningCode};
+use heddle_protocol::view::{self, PserversView, ReplicationView, SetBy, WarningCode};
 
 use super::Core;
 use crate::record::Record;
@@ -269,13 +269,13 @@ impl Core {
         self.lacking_backups().len() as u32
     }
 
-    /// The replication of the job as it is reported; none without replicas.
+    /// The copies of shards as they are reported; none where shards cannot move.
     pub(super) fn replication_view(&self) -> Option<ReplicationView> {
         let replicas = self.ctx.config().spec.pservers.replicas;
         let shards = self.ctx.config().spec.pservers.shards;
         let settled = self.stage.views().are_settled();
         let all = || (0..shards).map(ShardId).collect();
-        (replicas > 0).then(|| {
+        self.moves_shards().then(|| {
             let lacking: Vec<ShardId> = if settled { self.lacking_backups() } else { all() };
             let under_replicated = lacking.len() as u32;
             ReplicationView {
@@ -297,6 +297,22 @@ impl Core {
                     .collect(),
                 refills: self.refills(),
             }
+        })
+    }
+
+    /// The number of pservers as it is reported; none of a job with a fixed one.
+    pub(super) fn pservers_view(&self) -> Option<PserversView> {
+        let spec = &self.ctx.config().spec.pservers;
+        let served = |slot| self.stage.map().of(slot).len() as u32;
+        let departing = || self.fleet.unwanted_pservers().map(|slot| (slot, served(slot)));
+        let wanted = self.fleet.pservers_wanted();
+        (spec.least() < spec.most()).then(|| PserversView {
+            wanted,
+            set_by: if wanted == spec.count { SetBy::JobFile } else { SetBy::Operator },
+            least: spec.least(),
+            most: spec.most(),
+            present: self.fleet.held(Role::Pserver) as u32,
+            departing: departing().collect(),
         })
     }
 

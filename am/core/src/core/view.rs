@@ -70,6 +70,7 @@ impl Core {
             sparse_tables: self.sparse_tables(),
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
+            pservers: self.pservers_view(),
             replication: self.replication_view(),
             updates_lost: Some(self.stage.losses().total()).filter(|updates| *updates > 0),
             spares: self.spares_view(),

@@ -100,6 +100,7 @@ impl Fleet {
         let trainers = self.wanted.trainers.saturating_add(self.spares.trainers);
         let pservers = self.wanted.pservers.saturating_add(self.spares.pservers);
         self.slots.changed = true;
+        self.slots.pservers = self.wanted.pservers;
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = match slot.role {
                 Role::Pserver => slot.index < pservers,

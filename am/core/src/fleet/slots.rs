@@ -140,7 +140,7 @@ pub(crate) struct Slots {
     /// Registered containers by role. Asked with nearly every event.
     held: BTreeMap<Role, usize>,
     /// Pservers that the job needs to begin: the others are spares.
-    pservers: u32,
+    pub pservers: u32,
     floor: Incarnation,
 }
 

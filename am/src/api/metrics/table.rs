@@ -220,6 +220,11 @@ view_metrics! {
             let left = |of: &RefillView| of.of_bytes.saturating_sub(of.bytes);
             replicated(view, out, |copies| copies.refills.iter().map(left).sum::<u64>())
         };
+    Gauge "heddle_pservers_wanted"
+        "Pservers that are to hold shards, of a job with pservers.min below pservers.max."
+        |view, out| some(out, view.pservers.as_ref().map(|pservers| pservers.wanted));
+    Gauge "heddle_pservers_departing" "Pservers that are to go and still hold shards."
+        |view, out| some(out, view.pservers.as_ref().map(|pservers| pservers.departing.len()));
     Counter "heddle_updates_lost_total"
         "Updates of lost shards that local recoveries did not do again."
         |view, out| some(out, view.updates_lost);
