@@ -76,6 +76,8 @@ pub struct ColumnSummary {
     pub examples: Vec<String>,
     /// Share of records without a value, 0 to 1.
     pub missing: f64,
+    /// Of the file.
+    type_name: &'static str,
     /// Records with a value.
     present: usize,
     /// Each value occurs once.
@@ -161,7 +163,9 @@ impl ColumnSummary {
     fn reason_to_ignore(&self) -> Option<String> {
         match self.kind {
             GuessedKind::Empty => Some("it has no value".to_owned()),
-            GuessedKind::Unusable => Some("its type cannot be a feature".to_owned()),
+            GuessedKind::Unusable => {
+                Some(format!("it is {}, which cannot be a feature", self.type_name))
+            }
             _ if self.name.is_empty() => Some("a column without a name".to_owned()),
             GuessedKind::Category if self.is_unique && self.present >= DIFFERENT_MIN => {
                 Some(format!("its {} texts all differ", self.present))
@@ -288,6 +292,7 @@ fn summary(column: &SampledColumn<'_>, null: &[String]) -> ColumnSummary {
     ColumnSummary {
         name: column.column.name.clone(),
         kind,
+        type_name: column.column.kind.name(),
         examples,
         missing: (column.values.len() - present.len()) as f64 / records as f64,
         present: present.len(),

@@ -39,6 +39,17 @@ pub enum ValueKind {
     },
 }
 
+impl ValueKind {
+    /// The name of the type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AnyText => "text",
+            Self::Typed { name, .. } => name,
+        }
+    }
+}
+
 /// The keys of `[data]` that name columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
@@ -249,20 +260,14 @@ impl<'r> NamedRule<'r> {
 /// # Errors
 /// They cannot: [`SchemaError::Type`].
 pub fn check_kind(column: &FileColumn, usage: &ColumnUsage) -> Result<(), SchemaError> {
+    let wrong = |usage| {
+        let (name, kind) = (column.name.clone(), column.kind.name());
+        Err(SchemaError::Type { name, kind, usage })
+    };
     let (word, fits) = match (usage, column.kind) {
-        (ColumnUsage::Vector { .. }, ValueKind::AnyText) => {
-            return Err(SchemaError::Type {
-                name: column.name.clone(),
-                kind: "text",
-                usage: "a vector",
-            });
-        }
+        (ColumnUsage::Vector { .. }, ValueKind::AnyText) => return wrong("a vector"),
         (ColumnUsage::List { separator: None }, ValueKind::AnyText) => {
-            return Err(SchemaError::Type {
-                name: column.name.clone(),
-                kind: "text",
-                usage: "a list without a separator, such as separator = \"|\"",
-            });
+            return wrong("a list without a separator, such as separator = \"|\"");
         }
         (_, ValueKind::AnyText) | (ColumnUsage::Ignore, _) => return Ok(()),
         (ColumnUsage::Number(_), ValueKind::Typed { is_number, .. }) => ("a number", is_number),
@@ -272,12 +277,7 @@ pub fn check_kind(column: &FileColumn, usage: &ColumnUsage) -> Result<(), Schema
         (ColumnUsage::List { .. }, ValueKind::Typed { is_list, .. }) => ("a list", is_list),
         (ColumnUsage::Vector { .. }, ValueKind::Typed { is_vector, .. }) => ("a vector", is_vector),
     };
-    let ValueKind::Typed { name: kind, .. } = column.kind else { return Ok(()) };
-    if fits {
-        Ok(())
-    } else {
-        Err(SchemaError::Type { name: column.name.clone(), kind, usage: word })
-    }
+    if fits { Ok(()) } else { wrong(word) }
 }
 
 /// Names in quotes, a few of many.

@@ -3,26 +3,81 @@
 use std::sync::Arc;
 
 use heddle_columns::typed::{FirstValue, ReadAhead};
-use parquet::file::reader::FileReader;
-use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::bloom_filter::Sbbf;
+use parquet::column::page::PageReader;
+use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::RowGroupReader;
+use parquet::record::reader::RowIter;
 use parquet::record::{Field, List, Row};
+use parquet::schema::types::Type;
 
-use crate::FileError;
+use crate::column_pages::ColumnPages;
+use crate::encrypted::ENCRYPTED;
 use crate::source::{ColumnBytes, ReadAt};
+use crate::{FileError, Footer};
 
-/// Reads the first `rows` rows of a file of `bytes` bytes: the values in the order of its columns.
+/// Reads the first `rows` rows of a file: the values in the order of its columns. Encrypted columns are missing.
 ///
 /// # Errors
 /// The file is damaged, or the storage failed.
 pub fn first_rows(
-    file: Arc<dyn ReadAt>,
-    bytes: u64,
+    file: &Arc<dyn ReadAt>,
+    footer: &Footer,
     rows: usize,
 ) -> Result<Vec<Vec<FirstValue>>, FileError> {
-    let reader = SerializedFileReader::new(ColumnBytes::new(file, bytes, ReadAhead::default()))?;
-    let values = |row: Row| row.get_column_iter().map(|(_, field)| value(field)).collect();
-    let rows = reader.get_row_iter(None)?.take(rows);
-    rows.map(|row| Ok(values(row?))).collect()
+    let root = footer.metadata.file_metadata().schema();
+    let is_read: Vec<bool> =
+        footer.columns.columns.iter().map(|own| own.kind.name() != ENCRYPTED).collect();
+    let fields = root.get_fields().iter().zip(&is_read).filter(|(_, is_read)| **is_read);
+    let fields = fields.map(|(field, _)| Arc::clone(field)).collect();
+    let projection = Type::group_type_builder(root.name()).with_fields(fields).build()?;
+    let values = |row: Row| {
+        let mut fields = row.get_column_iter();
+        let mut next = |is_read: &bool| is_read.then(|| fields.next()).flatten();
+        let field = |is_read| next(is_read).map_or(FirstValue::Missing, |(_, field)| value(field));
+        is_read.iter().map(field).collect::<Vec<_>>()
+    };
+    let mut all = Vec::new();
+    for metadata in footer.metadata.row_groups() {
+        let group = FirstGroup { file, metadata };
+        for row in group.get_row_iter(Some(projection.clone()))?.take(rows - all.len()) {
+            all.push(values(row?));
+        }
+    }
+    Ok(all)
+}
+
+/// The pages of a row group.
+struct FirstGroup<'f> {
+    file: &'f Arc<dyn ReadAt>,
+    metadata: &'f RowGroupMetaData,
+}
+
+impl RowGroupReader for FirstGroup<'_> {
+    fn metadata(&self) -> &RowGroupMetaData {
+        self.metadata
+    }
+
+    fn num_columns(&self) -> usize {
+        self.metadata.num_columns()
+    }
+
+    fn get_column_page_reader(&self, leaf: usize) -> ParquetResult<Box<dyn PageReader>> {
+        let chunk = self.metadata.column(leaf);
+        let (start, len) = chunk.byte_range();
+        let bytes = ColumnBytes::new(self.file.clone(), start + len, ReadAhead::default());
+        let rows = usize::try_from(self.metadata.num_rows())?;
+        Ok(Box::new(ColumnPages::open(bytes, chunk, rows, None)?))
+    }
+
+    fn get_column_bloom_filter(&self, _leaf: usize) -> Option<&Sbbf> {
+        None
+    }
+
+    fn get_row_iter(&self, projection: Option<Type>) -> ParquetResult<RowIter<'_>> {
+        RowIter::from_row_group(projection, self)
+    }
 }
 
 fn value(field: &Field) -> FirstValue {

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use heddle_columns::typed::TypedColumns;
 use parquet::basic::CompressionCodec;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::FileError;
+use crate::encrypted::EncryptedLeaves;
 use crate::types;
 
 /// Bytes at the end of a file that have the footer, as a rule.
@@ -86,6 +88,18 @@ pub fn footer_bytes(tail: &[u8], file_bytes: u64) -> Result<u64, FileError> {
     Ok(whole)
 }
 
+/// Encrypted columns may be without what the decoder needs of each column.
+fn not_decoded(encrypted: &EncryptedLeaves, error: &ParquetError) -> FileError {
+    if encrypted.leaves.is_empty() {
+        return FileError(format!("its footer is damaged: {error}"));
+    }
+    let names: Vec<String> = encrypted.names.iter().map(|name| format!("{name:?}")).collect();
+    let names = names.join(", ");
+    FileError(format!(
+        "columns of it are encrypted with all that its footer has of them ({names}): write it without encryption"
+    ))
+}
+
 fn not_parquet() -> FileError {
     FileError("this is not a whole Parquet file: it does not end with PAR1".to_owned())
 }
@@ -97,8 +111,9 @@ impl Footer {
     /// They are damaged.
     pub fn parse(bytes: &[u8], file_bytes: u64) -> Result<Self, FileError> {
         let len = bytes.len() - (END_BYTES as usize).min(bytes.len());
-        let metadata = ParquetMetaDataReader::decode_metadata(&bytes[..len])
-            .map_err(|error| FileError(format!("its footer is damaged: {error}")))?;
+        let encrypted = EncryptedLeaves::find(&bytes[..len]);
+        let metadata = ParquetMetaDataReader::decode_metadata(&bytes[..len]);
+        let metadata = metadata.map_err(|error| not_decoded(&encrypted, &error))?;
         let data = 4..file_bytes - bytes.len() as u64;
         let (mut groups, mut rows_before) = (Vec::new(), 0u64);
         for number in 0..metadata.num_row_groups() {
@@ -107,7 +122,7 @@ impl Footer {
             groups.extend((group.rows > 0).then_some(group));
         }
         groups.sort_by_key(|group| group.start);
-        let columns = types::columns(metadata.file_metadata().schema_descr());
+        let columns = types::columns(metadata.file_metadata().schema_descr(), &encrypted);
         Ok(Self { columns, groups, metadata, file_bytes })
     }
 

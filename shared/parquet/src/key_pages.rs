@@ -8,9 +8,8 @@ use heddle_columns::typed::TextKeys;
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
-use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::source::ColumnBytes;
+use crate::column_pages::ColumnPages;
 
 /// The keys of texts in the encoding PLAIN, which are at the end of `values` after `levels` bytes, in the same encoding.
 fn plain_keys(keys: &TextKeys, buffer: &[u8], levels: usize, most: u32) -> Result<Bytes> {
@@ -29,7 +28,7 @@ fn plain_keys(keys: &TextKeys, buffer: &[u8], levels: usize, most: u32) -> Resul
 
 /// The pages of a column of texts.
 pub(crate) struct KeyPages {
-    pub(crate) pages: SerializedPageReader<ColumnBytes>,
+    pub(crate) pages: ColumnPages,
     pub(crate) keys: TextKeys,
     /// Whether pages have repetition levels, and definition levels.
     pub(crate) has_repetitions: bool,

@@ -12,10 +12,10 @@ use parquet::data_type::{
     Int64Type,
 };
 use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, Type};
 
 use crate::FileError;
+use crate::column_pages::ColumnPages;
 use crate::footer::{Footer, RowRun};
 use crate::key_pages::KeyPages;
 use crate::page_index::PagesOfRun;
@@ -80,7 +80,7 @@ impl LeafReader {
             }
             None => (ColumnBytes::new(file.clone(), start + len, ahead), None),
         };
-        let pages = SerializedPageReader::new(Arc::new(bytes), chunk, rows as usize, locations)?;
+        let pages = ColumnPages::open(bytes, chunk, rows as usize, locations)?;
         let (has_repetitions, has_definitions) =
             (leaf.max_rep_level() > 0, leaf.max_def_level() > 0);
         let typed = match (leaf.physical_type(), &need) {

@@ -6,6 +6,8 @@
 //!
 //! Bytes come in through [`ReadAt`], so that the crate is free of input and output.
 
+mod column_pages;
+mod encrypted;
 mod first_rows;
 mod footer;
 mod key_pages;
@@ -15,6 +17,7 @@ mod row_reader;
 mod source;
 #[cfg(test)]
 mod tests;
+mod thrift;
 mod types;
 
 pub use first_rows::first_rows;

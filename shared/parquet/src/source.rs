@@ -8,8 +8,10 @@ use heddle_columns::typed::ReadAhead;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::thrift::{Compact, NUMBER};
+
 /// The largest page that is read, packed and unpacked.
-const PAGE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes from which the header of a page is read, as a rule: it may have the lowest and the highest value of the page.
 const HEADER_BYTES: usize = 64 << 10;
 
@@ -84,7 +86,7 @@ impl ChunkReader for ColumnBytes {
 }
 
 /// Refuses long pages.
-fn check_length(bytes: u64) -> Result<()> {
+pub(crate) fn check_length(bytes: u64) -> Result<()> {
     if bytes <= PAGE_BYTES_MAX {
         return Ok(());
     }
@@ -95,41 +97,21 @@ fn check_length(bytes: u64) -> Result<()> {
 
 /// The unpacked length of a page: field 2 of its header (`PageHeader` of the format, in Thrift's compact protocol). A header
 /// where another field than a number comes before is left to the decoder.
-fn unpacked_length(mut header: &[u8]) -> Option<u64> {
-    const NUMBER: u8 = 5;
+fn unpacked_length(header: &[u8]) -> Option<u64> {
     const LENGTH: u64 = 2;
-    let mut id = 0;
+    let (mut header, mut last) = (Compact(header), 0);
     loop {
-        let (field, rest) = header.split_first()?;
-        header = rest;
-        // Its number, as a difference to the last one if that is short.
-        id = match u64::from(field >> 4) {
-            0 => varint(&mut header)? >> 1,
-            step => id + step,
-        };
-        if field & 15 != NUMBER {
+        let field = header.field(last)?;
+        if field.kind != NUMBER {
             return None;
         }
-        let number = varint(&mut header)?;
-        if id == LENGTH {
+        let number = header.varint()?;
+        if field.id == LENGTH {
             // Zigzag: an odd one is negative.
             return (number & 1 == 0).then_some(number >> 1);
         }
+        last = field.id;
     }
-}
-
-/// Seven bits a byte, the lowest first.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 127) << shift;
-        if byte & 128 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// Bytes at the place of a header.

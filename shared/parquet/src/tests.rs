@@ -19,7 +19,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 
-use heddle_columns::typed::{ColumnShape, LeafBlock, LeafNeed, NeededLeaf, TextKeys};
+use heddle_columns::typed::{ColumnShape, FirstValue, LeafBlock, LeafNeed, NeededLeaf, TextKeys};
 
 use crate::*;
 
@@ -249,7 +249,7 @@ fn forms() -> Vec<(&'static str, WriterPropertiesBuilder)> {
         ("plain", form().set_dictionary_enabled(false)),
         ("dictionary", form().set_compression(Compression::SNAPPY)),
         ("small dictionary", form().set_dictionary_page_size_limit(300).set_compression(gzip)),
-        ("version 2", form().set_writer_version(WriterVersion::PARQUET_2_0)),
+        ("version 2", form().set_writer_version(WriterVersion::PARQUET_2_0).set_compression(gzip)),
         (
             "version 2, plain",
             form()
@@ -310,6 +310,31 @@ fn columns_have_the_names_of_their_types() {
             "big: a whole number",
         ]
     );
+}
+
+#[test]
+fn first_rows_have_all_columns() {
+    for (name, form) in forms() {
+        let file = file(form, 3);
+        let footer = footer(&file).expect("sound");
+        let memory: Arc<dyn ReadAt> = Arc::new(Memory(file));
+        let rows = first_rows(&memory, &footer, 5).expect(name);
+        assert_eq!(rows.len(), 5, "{name}");
+        assert_eq!(
+            rows[4],
+            [
+                FirstValue::Number(0.0),
+                FirstValue::Number(1.0),
+                FirstValue::Text(b"site 4".to_vec()),
+                FirstValue::Items(Vec::new()),
+                FirstValue::Entries(vec![(4, 0.5)]),
+                FirstValue::Number(0.0),
+                FirstValue::Number(3.6),
+                FirstValue::Number(u64::MAX as f64),
+            ],
+            "{name}"
+        );
+    }
 }
 
 #[test]

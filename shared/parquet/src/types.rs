@@ -5,6 +5,8 @@ use heddle_columns::typed::{ColumnShape, LeafKind, TypedColumn, TypedColumns};
 use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
+use crate::encrypted::{ENCRYPTED, EncryptedLeaves};
+
 /// What the values of a leaf are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafType {
@@ -24,13 +26,16 @@ pub(crate) enum LeafType {
 }
 
 /// The columns of a schema, in the order of the file.
-pub(crate) fn columns(schema: &SchemaDescriptor) -> TypedColumns {
+pub(crate) fn columns(schema: &SchemaDescriptor, encrypted: &EncryptedLeaves) -> TypedColumns {
     let mut leaf = 0;
     let fields = schema.root_schema().get_fields().iter();
     let columns = fields.map(|field| {
         let first = leaf;
         leaf += leaves(field);
-        let (shape, kind) = shape_of(schema, field, first, leaf - first);
+        let (shape, kind) = match encrypted.leaves.range(first..leaf).next() {
+            Some(_) => ColumnShape::other(ENCRYPTED),
+            None => shape_of(schema, field, first, leaf - first),
+        };
         TypedColumn { name: field.name().to_owned(), kind, shape }
     });
     let columns = columns.collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use heddle_columns::typed::FirstValue;
-use heddle_parquet::{FileError, first_rows};
+use heddle_parquet::{FileError, ReadAt, first_rows};
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use tokio::runtime::Handle;
 
@@ -37,7 +37,7 @@ impl TypedFormat for Parquet {
         let stored = StoredFile::find(file)?;
         let footer = table.footers.get_or_read(file, footer(&stored)).await?;
         let layout = FileLayout::find(&table, &footer.columns, format.labels);
-        let layout = layout.map_err(|what| stored.damaged(&what))?;
+        let layout = layout.map_err(|what| stored.unfit(&table, &what))?;
         let runs = footer.runs(piece.start..piece.end);
         let (file, needed) = (Arc::new(stored), layout.needed.clone());
         let blocks = ParquetBlocks::new(WantedRows { file, footer, needed, runs });
@@ -51,10 +51,12 @@ impl TypedFormat for Parquet {
     }
 
     async fn rows(&self, file: &InputFile, most: usize) -> Result<Vec<Vec<FirstValue>>, ReadError> {
-        let (file, bytes) = (Arc::new(StoredFile::find(file)?), file.bytes);
+        let file = Arc::new(StoredFile::find(file)?);
+        let footer = footer(&file).await?;
         let blocking = BlockingFile::new(Arc::clone(&file), Handle::current());
         let failure = blocking.failure();
-        let read = tokio::task::spawn_blocking(move || first_rows(Arc::new(blocking), bytes, most));
+        let blocking: Arc<dyn ReadAt> = Arc::new(blocking);
+        let read = tokio::task::spawn_blocking(move || first_rows(&blocking, &footer, most));
         // A panic of the decoder is damage too.
         let read = read.await.unwrap_or_else(|error| Err(FileError(error.to_string())));
         read.map_err(|error| failure.take().unwrap_or_else(|| file.damaged(&error)))
