@@ -56,6 +56,14 @@ pub enum ColumnsError {
     /// Columns and rules do not fit.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// Columns of a file with types and rules do not fit.
+    #[error("{file}: {error}")]
+    Table {
+        /// URL of the file.
+        file: String,
+        /// Why.
+        error: SchemaError,
+    },
 }
 
 /// Decides whether a file that begins with this text begins with the names of its columns.
@@ -87,7 +95,11 @@ pub fn find_columns(spec: &mut JobSpec, head: &Head) -> Result<(), ColumnsError>
         id: data.id.clone(),
         null: data.null.clone(),
     };
-    let schema = resolve(&columns, &roles, &data.columns, &data.cross)?;
+    let schema = resolve(&columns, &roles, &data.columns, &data.cross);
+    let schema = schema.map_err(|error| match head {
+        Head::Text(_) => error.into(),
+        Head::Table { file, .. } => ColumnsError::Table { file: file.url.clone(), error },
+    })?;
     if !spec.model.any_features() && spec.model.features > 0 {
         check_folded(&schema, spec.model.features)?;
     }

@@ -27,7 +27,7 @@ async fn look(
     training: bool,
     mut left: u64,
 ) -> Result<bool, ReadError> {
-    let (format, mut batch) = (RecordFormat::before_training(spec), Batch::default());
+    let (format, mut batch) = (RecordFormat::before_training(spec).of_plan(plan), Batch::default());
     for (n, task) in plan.tasks(training).iter().enumerate() {
         let file = plan.files.get(task.file as usize).filter(|_| n < TASKS_MAX && left > 0);
         let Some(file) = file else { return Ok(true) };

@@ -6,6 +6,7 @@ use heddle_columns::{ColumnScales, Encoder};
 use heddle_protocol::job_spec::columns::Schema;
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::{DataFormat, JobSpec, LabelRange};
+use heddle_protocol::manifest::InputPlan;
 
 use crate::table_format::TableFormat;
 
@@ -87,6 +88,17 @@ impl RecordFormat {
         });
         let (format, index_base) = (spec.data.format, spec.data.index_base);
         Self { format, index_base, features, labels, table }
+    }
+
+    /// The same, with messages about files that do not fit which name the first training file of `plan` too.
+    #[must_use]
+    pub fn of_plan(self, plan: &InputPlan) -> Self {
+        let first = plan.train.first().and_then(|task| plan.files.get(task.file as usize));
+        if let (Some(table), Some(first)) = (&self.table, first) {
+            // It stays what it was.
+            let _ = table.first_file.set(first.clone());
+        }
+        self
     }
 
     /// The columns.

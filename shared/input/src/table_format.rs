@@ -1,12 +1,13 @@
 //! How the columns of a table are read as text.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use heddle_avro::AvroHeader;
 use heddle_columns::Encoder;
 use heddle_parquet::Footer;
 use heddle_protocol::job_spec::columns::Schema;
+use heddle_protocol::manifest::InputFile;
 
 use crate::typed::FileHeads;
 
@@ -17,6 +18,8 @@ pub struct TableFormat {
     pub(crate) encoder: Encoder,
     pub(crate) has_header: bool,
     pub(crate) delimiter: u8,
+    /// The training file whose columns the job has, once it is known.
+    pub(crate) first_file: OnceLock<InputFile>,
     /// The fields of files whose first line was read for a task that does not begin with it.
     pub(crate) fields: Mutex<BTreeMap<String, Arc<FileFields>>>,
     /// Parquet: the ends of files that were read last.
@@ -44,6 +47,7 @@ impl TableFormat {
             encoder,
             has_header,
             delimiter,
+            first_file: OnceLock::new(),
             fields: Mutex::default(),
             footers: FileHeads::default(),
             headers: FileHeads::default(),

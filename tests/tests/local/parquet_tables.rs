@@ -1,6 +1,6 @@
 //! Parquet files as input: the same rows as text give the same values.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
@@ -9,6 +9,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
+use super::policies::quarantined;
 use super::tables::{NAMES, all_rows, check_typed, folder, result_of_text, run, scores};
 
 fn column<T: DataType>(
@@ -71,6 +72,54 @@ fn cut_within_row_groups_each_row_is_read_once() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("rows         5,000 in"), "{}", ended.stdout);
     assert_eq!(scores(dir.path(), "data.parquet").lines().count(), 5_000);
+}
+
+/// Texts for the prices too.
+fn write_with_texts(path: &Path, rows: &[[String; 5]]) {
+    let schema = NAMES.map(|name| format!("required binary {name} (STRING);")).concat();
+    let schema = parse_message_type(&format!("message m {{ {schema} }}")).expect("a schema");
+    let file = std::fs::File::create(path).expect("a file");
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer = SerializedFileWriter::new(file, schema.into(), properties).expect("a writer");
+    let mut group = writer.next_row_group().expect("written");
+    for place in 0..NAMES.len() {
+        let texts: Vec<_> = rows.iter().map(|row| Some(row[place].as_bytes().into())).collect();
+        column::<ByteArrayType>(&mut group, &texts, false);
+    }
+    group.close().expect("written");
+    writer.close().expect("written");
+}
+
+#[test]
+fn later_file_with_other_types_is_named_with_the_first() {
+    let dir = folder("data.parquet", "", "format = \"parquet\"");
+    write(&dir.path().join("data.parquet"), &all_rows(400), 150, Compression::SNAPPY);
+    write_with_texts(&dir.path().join("later.parquet"), &all_rows(40));
+    let ended = run(dir.path(), &["data.train=*.parquet"]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    let what = "later.parquet: the column \"clicked\" is text, which cannot be read as a number";
+    assert!(ended.stderr.contains(what), "{}", ended.stderr);
+    assert!(ended.stderr.contains("; the columns of the job are those of /"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/data.parquet"), "{}", ended.stderr);
+}
+
+#[test]
+fn rows_that_are_set_apart_have_their_columns() {
+    let dir = folder("data.parquet", "", "format = \"parquet\"");
+    let mut rows = all_rows(400);
+    "7".clone_into(&mut rows[170][3]);
+    write(&dir.path().join("data.parquet"), &rows, 150, Compression::SNAPPY);
+    let ended = run(dir.path(), &["data.bad-records=quarantine", "data.passes=1"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut files = Vec::new();
+    quarantined(&dir.path().join("state/heddle/runs"), &mut files);
+    let read = |file: &PathBuf| std::fs::read_to_string(file).expect("readable");
+    let text = files.iter().map(read).collect::<Vec<_>>().concat();
+    assert!(text.contains("data.parquet: row group 1, row 20: label 7, "), "{text}");
+    // Measured, numbers alone are read.
+    let measured = "{\"row\":170,\"clicked\":7,\"age\":null,\"price\":100";
+    assert!(text.contains(&format!("\n{measured}}}\n")), "{text}");
+    assert!(text.contains(&format!("\n{measured},\"site\":{{\"key\":\"")), "{text}");
 }
 
 #[test]

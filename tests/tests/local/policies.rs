@@ -303,7 +303,7 @@ fn training_ends_early_when_the_test_loss_gets_no_better() {
 }
 
 /// All files of quarantined records below a folder.
-fn quarantined(dir: &Path, found: &mut Vec<PathBuf>) {
+pub fn quarantined(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("listed") {
         let path = entry.expect("listed").path();
         if path.is_dir() {

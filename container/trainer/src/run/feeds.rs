@@ -68,7 +68,7 @@ impl Feeds {
             plan: Arc::clone(&self.plan),
             training,
             phase,
-            format,
+            format: format.of_plan(&self.plan),
             index_features,
             rows: spec.training.batch as usize,
             batch_features: spec.batch_features,

@@ -378,7 +378,8 @@ impl<P: DataPlane> Trainer<P> {
         let scales = self.algorithm.scales();
         let Some(work) = self.work.as_mut().filter(|_| !scales.is_empty()) else { return };
         let features = self.algorithm.features(&self.spec);
-        work.settings.format = RecordFormat::scaled(&self.spec, features, scales);
+        let format = RecordFormat::scaled(&self.spec, features, scales);
+        work.settings.format = format.of_plan(&work.settings.plan);
         for (lane, step) in std::mem::take(&mut work.unread) {
             self.compute_from(lane, step);
         }

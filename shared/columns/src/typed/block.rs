@@ -103,6 +103,12 @@ impl LeafBlock {
         self.row = start..end;
     }
 
+    /// Number of values of the row.
+    #[must_use]
+    pub fn row_len(&self) -> usize {
+        self.row.len()
+    }
+
     /// The numbers of the row, if the leaf has numbers.
     #[inline]
     #[must_use]

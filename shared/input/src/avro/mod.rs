@@ -39,7 +39,7 @@ impl TypedFormat for Avro {
         let stored = StoredFile::find(file)?;
         let header = table.headers.get_or_read(file, header(&stored)).await?;
         let layout = FileLayout::find(&table, &header.columns, format.labels);
-        let layout = layout.map_err(|what| stored.damaged(&what))?;
+        let layout = layout.map_err(|what| stored.unfit(&table, &what))?;
         let blocks = AvroBlocks::new(stored, header, &layout.needed, piece.start..piece.end);
         Ok(Box::new(TypedRows::new(format, layout, Box::new(blocks))))
     }

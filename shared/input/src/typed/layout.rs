@@ -92,7 +92,7 @@ impl FileLayout {
                     };
                     layout.vector(file, found, shape, values)?
                 }
-                _ => return Err(format!("the column {:?} is not read", column.name)),
+                _ => return Err(unfit(found, "what its rule states")),
             };
             layout.cells.push(ColumnCells { place, leaves });
         }
@@ -121,7 +121,7 @@ impl FileLayout {
                         ColumnShape::List(leaf) if file.is_number(leaf) => {
                             Ok(self.add(leaf, LeafNeed::Number))
                         }
-                        _ => Err(format!("the column {name:?} is not a list of numbers")),
+                        _ => Err(unfit(found, "a list of numbers")),
                     }
                 });
                 Ok(CellLeaves::Indices { indices, values: values.transpose()? })
@@ -129,7 +129,7 @@ impl FileLayout {
             ColumnShape::List(leaf) if values.is_none() => {
                 Ok(CellLeaves::Dense(self.add(leaf, LeafNeed::Number)))
             }
-            _ => Err(format!("the column {:?} is not a list of indices", column.name)),
+            _ => Err(unfit(column, "a list of indices")),
         }
     }
 
@@ -140,7 +140,7 @@ impl FileLayout {
             ColumnShape::Value(leaf) if file.is_number(leaf) => {
                 Ok(self.add(leaf, LeafNeed::Number))
             }
-            _ => Err(format!("the column {name:?} is not a number")),
+            _ => Err(unfit(column, "a number")),
         }
     }
 
@@ -148,6 +148,11 @@ impl FileLayout {
         self.needed.push(NeededLeaf { leaf, need });
         self.needed.len() - 1
     }
+}
+
+fn unfit(column: &TypedColumn, expected: &str) -> String {
+    let (name, found) = (&column.name, column.kind.name());
+    format!("the column {name:?} is {found}, which cannot be read as {expected}")
 }
 
 fn expect<'f>(file: &'f TypedColumns, name: &str) -> Result<&'f TypedColumn, String> {

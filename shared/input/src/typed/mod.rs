@@ -5,6 +5,7 @@ mod block_source;
 mod format;
 mod heads;
 mod layout;
+mod rejected;
 mod rows;
 mod stored;
 mod thread;

@@ -8,6 +8,7 @@ use heddle_columns::{Cell, CellError, Encoder};
 
 use super::block_source::{BlockSource, FileBlock};
 use super::layout::{CellLeaves, ColumnCells, FileLayout};
+use super::rejected::RejectedRow;
 use crate::batch::{Batch, FeaturesOfRow, Negatives};
 use crate::error::ReadError;
 use crate::formats::label;
@@ -102,6 +103,15 @@ impl TypedRows {
         label::end_row(self.format.labels, label, weight, batch);
         Ok(())
     }
+
+    /// The present row of the block, which is malformed.
+    fn rejected_row(&self, block: &RowBlock) -> Vec<u8> {
+        let (table, leaf) = (self.format.table(), |leaf: usize| &block.leaves[leaf]);
+        let row = RejectedRow::new(self.last_row)
+            .number(Some(&table.schema.label), self.label.map(leaf))
+            .number(table.schema.weight.as_deref(), self.weight.map(leaf));
+        row.cells(&table.schema, &self.cells, &block.leaves).end()
+    }
 }
 
 /// Adds the features of a column.
@@ -193,7 +203,7 @@ impl RecordSource for TypedRows {
                     Ok(()) => self.rows_of_batch.push(self.last_row),
                     Err(what) => {
                         batch.drop_unended();
-                        self.rejected = format!("{{\"row\":{}}}\n", self.last_row).into_bytes();
+                        self.rejected = self.rejected_row(&present.block);
                         self.block = (present.left > 0).then_some(present);
                         return Ok(Filled::Bad(format!(" {what}")));
                     }

@@ -7,6 +7,7 @@ use heddle_protocol::manifest::InputFile;
 use heddle_storage::{FileVersion, OfVersion, Storage, StorageUrl, StorePath, connect};
 
 use crate::error::ReadError;
+use crate::table_format::TableFormat;
 
 /// A file of the plan.
 #[derive(Debug)]
@@ -52,6 +53,17 @@ impl StoredFile {
     /// Its length in the plan.
     pub(crate) fn bytes(&self) -> u64 {
         self.version.bytes
+    }
+
+    /// The error of columns that do not fit the job's.
+    pub(crate) fn unfit(&self, table: &TableFormat, what: &str) -> ReadError {
+        let first = table.first_file.get().and_then(|first| Self::find(first).ok());
+        match first.map(|first| first.name()).filter(|first| *first != self.name()) {
+            Some(first) => {
+                self.damaged(&format!("{what}; the columns of the job are those of {first}"))
+            }
+            None => self.damaged(&what),
+        }
     }
 
     pub(crate) fn damaged(&self, error: &impl ToString) -> ReadError {
