@@ -21,6 +21,8 @@ PATH="$(cd "$tools/bin" && pwd):$PATH"
 export PATH
 # No instruction above x86-64-v2 outside run-time dispatch: clusters have old nodes.
 export RUSTFLAGS="-C target-cpu=x86-64"
+# Zig's compiler refuses these functions of libdeflate, which are checksums alone: its own flags contradict their attributes.
+export CFLAGS="-DLIBDEFLATE_ASSEMBLER_DOES_NOT_SUPPORT_AVX512VNNI -DLIBDEFLATE_ASSEMBLER_DOES_NOT_SUPPORT_VPCLMULQDQ"
 cargo zigbuild --quiet --locked --release -p heddle-cli --target "$target.$glibc" >&2
 # Not in place: cargo keeps a hard link of the program, and would not build it again.
 files=$target_dir/release-files

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bzip2::bufread::BzDecoder;
-use flate2::{Crc, Decompress, FlushDecompress, Status};
+use libdeflater::{DecompressionError, Decompressor};
 
 use crate::{AvroError, BLOCK_BYTES_MAX};
 
@@ -44,11 +44,19 @@ impl Codec {
         })
     }
 
-    /// Unpacks a block, after what `records` has.
-    pub(crate) fn unpack(self, packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> {
+    /// Unpacks a block into `records` from `start` on. Returns where it ends; bytes after that are room.
+    pub(crate) fn unpack(
+        self,
+        packed: &[u8],
+        records: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<usize, AvroError> {
+        if self != Self::Deflate {
+            records.truncate(start);
+        }
         match self {
             Self::Null => records.extend_from_slice(packed),
-            Self::Deflate => inflate(packed, records)?,
+            Self::Deflate => return inflate(packed, records, start),
             Self::Bzip2 => read_limited(BzDecoder::new(packed), records)?,
             Self::Zstandard => {
                 let mut decoder =
@@ -58,7 +66,7 @@ impl Codec {
             }
             Self::Snappy => unpack_snappy(packed, records)?,
         }
-        Ok(())
+        Ok(records.len())
     }
 }
 
@@ -68,17 +76,27 @@ fn read_limited(decoder: impl Read, records: &mut Vec<u8>) -> Result<(), AvroErr
     check_length(read as u64)
 }
 
-/// At once, which is an eighth faster than as a stream. A block that is cut gives what it has.
-fn inflate(packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> {
-    let (start, mut decoder) = (records.len(), Decompress::new(false));
+/// At once, by a decoder that takes a sixth less time than a decoder of streams. A block does not state its length: the room
+/// grows until it is enough, and stays for the blocks that follow.
+fn inflate(packed: &[u8], records: &mut Vec<u8>, start: usize) -> Result<usize, AvroError> {
+    let mut decoder = Decompressor::new();
+    let mut room = (2 * packed.len()).max(ROOM_BYTES).max(records.len().saturating_sub(start));
     loop {
-        records.reserve(packed.len().max(ROOM_BYTES));
-        let rest = &packed[decoder.total_in() as usize..];
-        let status = decoder.decompress_vec(rest, records, FlushDecompress::Finish);
-        let status = status.map_err(|_| damaged(&io::Error::other("corrupt deflate stream")))?;
-        check_length((records.len() - start) as u64)?;
-        if status == Status::StreamEnd || records.len() < records.capacity() {
-            return Ok(());
+        room = room.min(BLOCK_BYTES_MAX as usize);
+        if records.len() < start + room {
+            records.reserve_exact(start + room - records.len());
+            records.resize(start + room, 0);
+        }
+        match decoder.deflate_decompress(packed, &mut records[start..start + room]) {
+            Ok(len) => return Ok(start + len),
+            Err(DecompressionError::BadData) => {
+                return Err(damaged(&io::Error::other("corrupt deflate stream")));
+            }
+            Err(DecompressionError::InsufficientSpace) => {
+                let is_all = room as u64 == BLOCK_BYTES_MAX;
+                check_length(room as u64 + u64::from(is_all))?;
+                room *= 2;
+            }
         }
     }
 }
@@ -102,9 +120,7 @@ fn unpack_snappy(packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> 
     let records = &mut records[start..];
     let unpacked = snap::raw::Decoder::new().decompress(packed, records);
     unpacked.map_err(|error| AvroError(format!("it is damaged: {error}")))?;
-    let mut found = Crc::new();
-    found.update(records);
-    if found.sum() != u32::from_be_bytes(*checksum) {
+    if libdeflater::crc32(records) != u32::from_be_bytes(*checksum) {
         return Err(AvroError("its checksum is wrong".to_owned()));
     }
     Ok(())
@@ -112,4 +128,45 @@ fn unpack_snappy(packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> 
 
 fn damaged(error: &io::Error) -> AvroError {
     AvroError(format!("it is damaged: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::read::DeflateEncoder;
+
+    use super::*;
+
+    fn deflated(bytes: u64) -> Vec<u8> {
+        let mut packed = Vec::new();
+        let mut encoder = DeflateEncoder::new(io::repeat(7).take(bytes), Compression::fast());
+        encoder.read_to_end(&mut packed).expect("packed");
+        packed
+    }
+
+    #[test]
+    fn deflated_blocks_of_any_ratio_are_unpacked_up_to_the_limit() {
+        for bytes in [0, 1, 1_000, 10 << 20, BLOCK_BYTES_MAX] {
+            let mut records = b"abc".to_vec();
+            let end = inflate(&deflated(bytes), &mut records, 2).expect("sound");
+            assert_eq!(end as u64, 2 + bytes);
+            assert!(records.starts_with(b"ab") && records[2..end].iter().all(|byte| *byte == 7));
+        }
+        let (packed, mut records, mut error) = (deflated(BLOCK_BYTES_MAX + 1), Vec::new(), None);
+        let taken = allocation_counter::measure(|| error = inflate(&packed, &mut records, 0).err());
+        assert_eq!(
+            error.map(|error| error.0).as_deref(),
+            Some("it has more than 64 MiB, unpacked")
+        );
+        assert!(taken.bytes_max < 2 * BLOCK_BYTES_MAX, "{} bytes", taken.bytes_max);
+    }
+
+    #[test]
+    fn deflated_blocks_that_are_cut_are_damaged() {
+        let packed = deflated(1_000);
+        for end in 0..packed.len() {
+            let error = inflate(&packed[..end], &mut Vec::new(), 0).expect_err("cut").to_string();
+            assert_eq!(error, "it is damaged: corrupt deflate stream");
+        }
+    }
 }

@@ -246,7 +246,8 @@ pub fn first_records(
     most: usize,
 ) -> Result<Vec<Vec<FirstValue>>, AvroError> {
     let mut records = Vec::new();
-    header.unpack(packed, &mut records)?;
+    let end = header.unpack(packed, &mut records, 0)?;
+    records.truncate(end);
     let count = checked_records(head, &records)?.min(most as u64);
     let mut wire = Wire(&records);
     let columns = header.columns.columns.iter().zip(&header.columns.leaves);

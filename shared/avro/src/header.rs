@@ -47,12 +47,18 @@ impl AvroHeader {
         Ok(Some(Self { columns: schema.columns(), bytes, marker, schema, codec }))
     }
 
-    /// Unpacks a block, after what `records` has: at most [`BLOCK_BYTES_MAX`].
+    /// Unpacks a block into `records` from `start` on, which they have: at most [`BLOCK_BYTES_MAX`]. Returns where it ends;
+    /// bytes after that are room.
     ///
     /// # Errors
     /// It is damaged, or larger.
-    pub fn unpack(&self, packed: &[u8], records: &mut Vec<u8>) -> Result<(), AvroError> {
-        self.codec.unpack(packed, records)
+    pub fn unpack(
+        &self,
+        packed: &[u8],
+        records: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<usize, AvroError> {
+        self.codec.unpack(packed, records, start)
     }
 }
 

@@ -213,8 +213,8 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
         let block = rest.get(head.head_bytes..).and_then(|rest| rest.get(..head.bytes as usize));
         let block = block.ok_or_else(|| AvroError("cut".to_owned()))?;
         let mut records = Vec::new();
-        header.unpack(block, &mut records)?;
-        let mut block = UnpackedBlock::new(head, &records)?;
+        let end = header.unpack(block, &mut records, 0)?;
+        let mut block = UnpackedBlock::new(head, &records[..end])?;
         while decoder.decode(&mut block)? {
             take(&mut decoder);
         }

@@ -32,6 +32,7 @@ pub(super) struct PieceReader {
 /// Blocks that follow each other, unpacked.
 #[derive(Debug, Default)]
 pub(super) struct UnpackedRun {
+    /// Of its blocks, with room after them.
     pub(super) records: Vec<u8>,
     pub(super) blocks: Vec<RunBlock>,
 }
@@ -46,6 +47,13 @@ pub(super) struct RunBlock {
     pub(super) end: usize,
 }
 
+impl UnpackedRun {
+    /// Where the records of its blocks end.
+    fn end(&self) -> usize {
+        self.blocks.last().map_or(0, |block| block.end)
+    }
+}
+
 /// The error of a block.
 pub(super) fn in_block(file: &StoredFile, offset: u64, error: &AvroError) -> ReadError {
     file.damaged(&format!("block at byte {offset}: {error}"))
@@ -55,9 +63,8 @@ impl PieceReader {
     /// Unpacks the next blocks into `run`, which is without any at the end of the piece. After an error it has the blocks
     /// before.
     pub(super) fn unpack(&mut self, run: &mut UnpackedRun) -> Result<(), ReadError> {
-        run.records.clear();
         run.blocks.clear();
-        while run.records.len() < RUN_BYTES && self.unpack_block(run)? {}
+        while run.end() < RUN_BYTES && self.unpack_block(run)? {}
         Ok(())
     }
 
@@ -87,9 +94,10 @@ impl PieceReader {
             let what = "it does not end with the sync marker of the file, which is damaged there";
             return Err(self.damaged(offset, &AvroError(what.to_owned())));
         }
-        let unpacked = self.header.unpack(block, &mut run.records);
-        unpacked.map_err(|error| self.damaged(offset, &error))?;
-        run.blocks.push(RunBlock { offset, head, end: run.records.len() });
+        let start = run.end();
+        let unpacked = self.header.unpack(block, &mut run.records, start);
+        let end = unpacked.map_err(|error| self.damaged(offset, &error))?;
+        run.blocks.push(RunBlock { offset, head, end });
         self.next = Some(offset + len as u64);
         Ok(true)
     }
