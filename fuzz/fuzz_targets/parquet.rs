@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     let leaves = footer.columns.columns.iter().filter_map(|column| match column.shape {
         ColumnShape::Value(leaf) | ColumnShape::List(leaf) => Some(leaf),
         ColumnShape::SparkVector { values, .. } => Some(values),
-        ColumnShape::Other => None,
+        ColumnShape::Map(_) | ColumnShape::Other => None,
     });
     let needed: Vec<_> = leaves.map(|leaf| NeededLeaf { leaf, need: need(leaf) }).collect();
     let memory: Arc<dyn ReadAt> = Arc::new(Memory(Bytes::copy_from_slice(bytes)));

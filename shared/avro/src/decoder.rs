@@ -75,7 +75,8 @@ impl BlockDecoder {
     #[must_use]
     pub fn new(header: Arc<AvroHeader>, needed: &[NeededLeaf]) -> Self {
         let shape = |leaf: usize| header.columns.columns.get(leaf).map(|column| column.shape);
-        let is_list = |leaf| matches!(shape(leaf), Some(ColumnShape::List(_)));
+        let is_list =
+            |leaf| matches!(shape(leaf), Some(ColumnShape::List(_) | ColumnShape::Map(_)));
         let leaf =
             |needed: &NeededLeaf| LeafBuilder::new(needed.need.clone(), is_list(needed.leaf));
         let leaves = needed.iter().map(leaf).collect();
@@ -192,7 +193,8 @@ impl FieldPlan {
     }
 }
 
-/// Calls `add` with each value of a column in a row: the items of a list, or the value.
+/// Calls `add` with each value of a column in a row: the items of a list, the key and the number of each entry of a map, or the
+/// value.
 fn each_value(
     schema: &AvroSchema,
     mut id: TypeId,
@@ -203,14 +205,24 @@ fn each_value(
     if let AvroType::Union(branches) = &types[id] {
         id = branch(branches, wire)?;
     }
-    let AvroType::Array(items) = &types[id] else {
-        add(scalar(types, id, wire)?);
-        return Ok(());
-    };
-    each_item(wire, |wire| {
-        add(scalar(types, *items, wire)?);
-        Ok(())
-    })
+    match &types[id] {
+        AvroType::Array(items) => each_item(wire, |wire| {
+            add(scalar(types, *items, wire)?);
+            Ok(())
+        }),
+        AvroType::Map(values) => each_item(wire, |wire| {
+            let key = wire.text()?;
+            if let Some(number) = scalar(types, *values, wire)?.number() {
+                add(Scalar::Text(key));
+                add(Scalar::Number(number));
+            }
+            Ok(())
+        }),
+        _ => {
+            add(scalar(types, id, wire)?);
+            Ok(())
+        }
+    }
 }
 
 /// Reads an array.
@@ -259,6 +271,9 @@ pub fn first_records(
             each_value(&header.schema, *id, &mut wire, add)?;
             Ok(match column.shape {
                 ColumnShape::List(_) => list_of(values, **leaf),
+                ColumnShape::Map(_) => {
+                    FirstValue::Weights(values.chunks(2).filter_map(entry).collect())
+                }
                 _ => values.pop().unwrap_or(FirstValue::Missing),
             })
         };
@@ -269,11 +284,16 @@ pub fn first_records(
 
 fn first_value(value: Scalar<'_>) -> FirstValue {
     match value {
-        Scalar::Missing => FirstValue::Missing,
-        Scalar::Boolean(is_true) => FirstValue::Number(f64::from(u8::from(is_true))),
-        Scalar::Whole(number) => FirstValue::Number(number as f64),
-        Scalar::Number(number) => FirstValue::Number(number),
         Scalar::Text(text) => FirstValue::Text(text.to_vec()),
+        other => other.number().map_or(FirstValue::Missing, FirstValue::Number),
+    }
+}
+
+/// The entry of a map.
+fn entry(values: &[FirstValue]) -> Option<(Vec<u8>, f64)> {
+    match values {
+        [FirstValue::Text(key), FirstValue::Number(number)] => Some((key.clone(), *number)),
+        _ => None,
     }
 }
 

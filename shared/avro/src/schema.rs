@@ -98,7 +98,14 @@ impl AvroSchema {
                 let leaf = leaf.unwrap_or(LeafKind::Unread("a list of another type"));
                 (leaf, (ColumnShape::List(place), leaf.list()))
             }
-            AvroType::Map(_) => other("a map"),
+            AvroType::Map(values) => {
+                match self.beside_null(*values).and_then(|values| self.leaf(values)) {
+                    Some(leaf @ (LeafKind::Integer | LeafKind::Number | LeafKind::Decimal)) => {
+                        (leaf, ColumnShape::map(place))
+                    }
+                    _ => other("a map of another type"),
+                }
+            }
             AvroType::Record(_) => other("a record"),
             AvroType::Null => other("null"),
             _ => match self.leaf(own) {

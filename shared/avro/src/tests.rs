@@ -25,7 +25,9 @@ const SCHEMA: &str = r#"{"type": "record", "name": "Row", "namespace": "test", "
     {"name": "money", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}},
     {"name": "day", "type": {"type": "int", "logicalType": "date"}},
     {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["red", "green"]}},
-    {"name": "either", "type": ["int", "string"]}]}"#;
+    {"name": "either", "type": ["int", "string"]},
+    {"name": "counts", "type": {"type": "map", "values": ["null", "long"]}},
+    {"name": "names", "type": {"type": "map", "values": "string"}}]}"#;
 const MARKER: [u8; MARKER_BYTES] = *b"0123456789abcdef";
 const BLOCK_RECORDS: usize = 1_500;
 const CODECS: [&str; 5] = ["null", "deflate", "snappy", "zstandard", "bzip2"];
@@ -117,6 +119,18 @@ impl Row {
         long(out, (self.n % 2) as i64);
         long(out, 0);
         long(out, 9);
+        // A value is missing, and a key is a text that means one elsewhere.
+        long(out, 3);
+        for (key, value) in [("NA", Some(self.n as i64)), ("x", None), ("b", Some(-2))] {
+            text(out, key.as_bytes());
+            long(out, i64::from(value.is_some()));
+            value.iter().for_each(|value| long(out, *value));
+        }
+        long(out, 0);
+        long(out, 1);
+        text(out, b"k");
+        text(out, b"v");
+        long(out, 0);
     }
 }
 
@@ -198,6 +212,9 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
     // Twice, as another need.
     let need = LeafNeed::Key(TextKeys { seed: key::seed("y"), null: NullTexts::new(&[]) });
     needed.push(NeededLeaf { leaf: place("y")?, need });
+    for need in [LeafNeed::Key(TextKeys { seed: 7, null: NullTexts::new(&[]) }), LeafNeed::Number] {
+        needed.push(NeededLeaf { leaf: place("counts")?, need });
+    }
     let mut decoder = BlockDecoder::new(Arc::clone(&header), &needed);
     let mut take = |decoder: &mut BlockDecoder| {
         while let Some(RowBlock { rows, mut leaves }) = decoder.take_rows() {
@@ -226,9 +243,11 @@ fn read(bytes: &[u8], mut row: impl FnMut(&[LeafBlock])) -> Result<(), AvroError
 
 fn check(n: usize, leaves: &[LeafBlock]) {
     let row = Row { n };
-    let [y, price, site, tags, indices, weights, flag, money, day, colour, y_key] = leaves else {
+    let [y, price, site, tags, indices, weights, flag, money, day, colour, rest @ ..] = leaves
+    else {
         panic!("{} leaves", leaves.len());
     };
+    let [y_key, counted, counts] = rest else { panic!("{} more leaves", rest.len()) };
     assert_eq!(y.numbers(), [(n % 2) as f64]);
     assert_eq!(price.numbers(), row.price().as_slice());
     let key_of = |column: &str, text: &str| key::of_text(key::seed(column), text.as_bytes());
@@ -243,6 +262,8 @@ fn check(n: usize, leaves: &[LeafBlock]) {
     assert_eq!(money.numbers(), [f64::from(40 - (n % 90) as i32) / 10.0]);
     assert_eq!(day.numbers(), [20_000.0 + n as f64]);
     assert_eq!(keys(colour), [key_of("colour", ["red", "green"][n % 2])]);
+    assert_eq!(keys(counted), ["NA", "b"].map(|text| key::of_text(7, text.as_bytes())));
+    assert_eq!(counts.numbers(), [n as f64, -2.0]);
     assert_eq!(keys(y_key), [key_of("y", ["0", "1"][n % 2])]);
 }
 
@@ -281,6 +302,8 @@ fn columns_have_the_names_of_their_types() {
             "day: a date",
             "colour: text",
             "either: a union of types",
+            "counts: a map of numbers",
+            "names: a map of another type",
         ]
     );
 }
@@ -310,6 +333,8 @@ fn first_records_have_all_columns() {
             FirstValue::Number(20_005.0),
             FirstValue::Text(text("green")),
             FirstValue::Number(9.0),
+            FirstValue::Weights(vec![(text("NA"), 5.0), (text("b"), -2.0)]),
+            FirstValue::Missing,
         ]
     );
 }

@@ -17,6 +17,18 @@ pub(crate) enum Scalar<'v> {
     Text(&'v [u8]),
 }
 
+impl Scalar<'_> {
+    /// As a number, if it is one.
+    pub(crate) fn number(self) -> Option<f64> {
+        match self {
+            Self::Boolean(is_true) => Some(f64::from(u8::from(is_true))),
+            Self::Whole(number) => Some(number as f64),
+            Self::Number(number) => Some(number),
+            Self::Missing | Self::Text(_) => None,
+        }
+    }
+}
+
 /// The value of a type. Those with parts are skipped.
 #[inline]
 pub(crate) fn scalar<'v, 't: 'v, 'w: 'v>(

@@ -284,6 +284,25 @@ impl Encoder {
         self.record.push(place, key, 1.0, out);
     }
 
+    /// Adds the feature of an item of a list, by its key, with a value.
+    ///
+    /// # Errors
+    /// The value is not finite.
+    #[inline]
+    pub fn weighted_item(
+        &mut self,
+        place: usize,
+        key: u64,
+        value: f64,
+        out: &mut impl FeatureSink,
+    ) -> Result<(), CellError> {
+        let value = self.columns[place].finite(value)?;
+        if value != 0.0 {
+            self.record.push(place, key, value, out);
+        }
+        Ok(())
+    }
+
     /// Adds a feature of a vector.
     ///
     /// # Errors

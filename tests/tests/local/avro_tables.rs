@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use heddle_tests::local::heddle;
+
 use super::tables::{NAMES, all_rows, check_typed, folder, result_of_text, run};
 use apache_avro::types::Value;
 use apache_avro::{Codec, DeflateSettings, Schema, Writer};
@@ -97,4 +99,50 @@ fn damaged_and_unfit_avro_files_are_named() {
         }
         assert!(!dir.path().join("model").exists(), "something was published");
     }
+}
+
+#[test]
+fn map_of_numbers_is_a_list_whose_items_have_values() {
+    let dir = folder("data.avro", "", "format = \"avro\"");
+    let field = |name: &str, kind: &str| format!("{{\"name\": \"{name}\", \"type\": {kind}}}");
+    let map = |values: &str| format!("{{\"type\": \"map\", \"values\": \"{values}\"}}");
+    let fields =
+        [field("clicked", "\"int\""), field("m", &map("double")), field("t", &map("string"))];
+    let fields = fields.join(", ");
+    let schema = format!("{{\"type\": \"record\", \"name\": \"R\", \"fields\": [{fields}]}}");
+    let schema = Schema::parse_str(&schema).expect("a schema");
+    let file = std::fs::File::create(dir.path().join("data.avro")).expect("a file");
+    let mut writer = Writer::with_codec(&schema, file, Codec::Null);
+    for n in 0..200 {
+        let own = |key: &str, value: Value| Value::Map([(key.to_owned(), value)].into());
+        let record = [
+            ("clicked", Value::Int(n % 2)),
+            ("m", own(["a", "b"][n as usize % 2], Value::Double(0.5))),
+            ("t", own("a", Value::String("x".to_owned()))),
+        ];
+        let record = record.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        writer.append(Value::Record(record)).expect("written");
+    }
+    writer.into_inner().expect("written");
+    let rules = |list: &str| {
+        format!(
+            "data.columns=[{{ names = [{list}], as = \"list\" }}, {{ names = [\"*\"], as = \"ignore\" }}]"
+        )
+    };
+    let ended = run(dir.path(), &["data.id=[]", &rules("\"m\", \"t\"")]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    let what =
+        "data.avro: the column \"t\" is a map of another type, which cannot be read as a list";
+    assert!(ended.stderr.contains(what), "{}", ended.stderr);
+    let ended = run(dir.path(), &["data.id=[]", &rules("\"m\"")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let sample = heddle(dir.path(), &["data", "sample", "data.avro", "--rows", "1"]);
+    let sample = sample.expect("heddle starts").stdout;
+    for text in ["m=a:0.5 (", "\"t\",   # it is a map of another type, which cannot be a feature"] {
+        assert!(sample.contains(text), "{text:?} in {sample}");
+    }
+    let (_, key) = sample.split_once("m=a:0.5 (").expect("it is there");
+    let key = u64::from_str_radix(&key[..16], 16).expect("a key");
+    let model = std::fs::read_to_string(dir.path().join("model/model.txt")).expect("a model");
+    assert!(model.contains(&format!("\n{key} ")), "{key} in {model}");
 }

@@ -235,7 +235,8 @@ fn print(view: &TableSampleView) -> Result<(), CommandFailure> {
 impl fmt::Display for SampledFeatureView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.text {
-            Some(text) => write!(f, "{}={text} ({})", self.column, self.key),
+            Some(text) if self.value == 1.0 => write!(f, "{}={text} ({})", self.column, self.key),
+            Some(text) => write!(f, "{}={text}:{} ({})", self.column, self.value, self.key),
             None => write!(f, "{}:{}", self.column, self.value),
         }
     }

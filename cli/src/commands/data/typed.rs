@@ -66,6 +66,10 @@ pub fn show(
                 items.iter().for_each(|item| encoder.item(place, key::of_text(seed, item), found));
                 Ok(())
             }
+            FirstValue::Weights(entries) => entries.iter().try_for_each(|(item, value)| {
+                let key = key::of_text(key::seed(name), item);
+                encoder.weighted_item(place, key, *value, found)
+            }),
             FirstValue::Entries(entries) => {
                 let mut entries = entries.iter();
                 entries.try_for_each(|(index, value)| encoder.entry(place, *index, *value, found))
@@ -80,6 +84,10 @@ fn shown(value: &FirstValue) -> Option<Vec<u8>> {
         FirstValue::Missing | FirstValue::Number(_) => None,
         FirstValue::Text(text) => Some(text.clone()),
         FirstValue::Items(items) => Some(items.join(LIST_SEPARATOR.as_bytes())),
+        FirstValue::Weights(entries) => {
+            let keys: Vec<&[u8]> = entries.iter().map(|(key, _)| &key[..]).collect();
+            Some(keys.join(LIST_SEPARATOR.as_bytes()))
+        }
         FirstValue::Entries(entries) => {
             let pair = |(index, value): &(u64, f64)| format!("{index}:{value}");
             Some(entries.iter().map(pair).collect::<Vec<_>>().join(" ").into_bytes())

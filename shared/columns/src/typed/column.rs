@@ -38,7 +38,9 @@ pub enum ColumnShape {
         /// A list of numbers.
         values: usize,
     },
-    /// Structs, maps, lists of lists.
+    /// A map from texts to numbers, both of one leaf: its keys, or its numbers, as they are needed.
+    Map(usize),
+    /// Structs, other maps, lists of lists.
     Other,
 }
 
@@ -86,6 +88,12 @@ impl ColumnShape {
     #[must_use]
     pub fn other(name: &'static str) -> (Self, ValueKind) {
         (Self::Other, kind(name, [false; 4]))
+    }
+
+    /// A map from texts to numbers in this leaf.
+    #[must_use]
+    pub fn map(leaf: usize) -> (Self, ValueKind) {
+        (Self::Map(leaf), kind("a map of numbers", [false, false, true, false]))
     }
 
     /// Spark's vector, whose leaves follow each other from this one on.

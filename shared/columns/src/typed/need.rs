@@ -65,4 +65,6 @@ pub enum FirstValue {
     Items(Vec<Vec<u8>>),
     /// The indices and values of a vector.
     Entries(Vec<(u64, f64)>),
+    /// The keys and numbers of a map.
+    Weights(Vec<(Vec<u8>, f64)>),
 }

@@ -34,6 +34,11 @@ pub(super) enum CellLeaves {
     Number(usize),
     Key(usize),
     Items(usize),
+    /// Keys with values.
+    Weights {
+        keys: usize,
+        values: usize,
+    },
     /// Indices with the value 1, or with the values of another column.
     Indices {
         indices: usize,
@@ -84,6 +89,12 @@ impl FileLayout {
                 }
                 (CellNeed::Items, ColumnShape::List(leaf)) => {
                     CellLeaves::Items(layout.add(leaf, keys()))
+                }
+                (CellNeed::Items, ColumnShape::Map(leaf)) => {
+                    // Of each number there is a key.
+                    let all = TextKeys { null: NullTexts::new(&[]), seed: key::seed(&column.name) };
+                    let keys = layout.add(leaf, LeafNeed::Key(all));
+                    CellLeaves::Weights { keys, values: layout.add(leaf, LeafNeed::Number) }
                 }
                 (CellNeed::Entries, shape) => {
                     let values = match &column.usage {

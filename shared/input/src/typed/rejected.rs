@@ -48,8 +48,8 @@ impl RejectedRow {
 }
 
 fn json(leaves: CellLeaves, block: &[LeafBlock]) -> String {
-    let pairs = |indices: Vec<String>, values: Vec<String>| {
-        format!("{{\"indices\":{},\"values\":{}}}", list(&indices), list(&values))
+    let pairs = |what: &str, own: Vec<String>, values: usize| {
+        format!("{{\"{what}\":{},\"values\":{}}}", list(&own), list(&numbers(&block[values])))
     };
     match leaves {
         CellLeaves::Number(leaf) => first(numbers(&block[leaf])),
@@ -63,8 +63,9 @@ fn json(leaves: CellLeaves, block: &[LeafBlock]) -> String {
         }
         CellLeaves::Indices { indices, values: Some(values) }
         | CellLeaves::Vector { indices, values, .. } => {
-            pairs(numbers(&block[indices]), numbers(&block[values]))
+            pairs("indices", numbers(&block[indices]), values)
         }
+        CellLeaves::Weights { keys: own, values } => pairs("keys", keys(&block[own]), values),
     }
 }
 
@@ -120,6 +121,7 @@ mod tests {
             CellLeaves::Indices { indices: 4, values: None },
             CellLeaves::Indices { indices: 4, values: Some(5) },
             CellLeaves::Dense(6),
+            CellLeaves::Weights { keys: 3, values: 5 },
         ];
         let column =
             |place: usize| FeatureColumn { name: format!("{place}\""), usage: ColumnUsage::Ignore };
@@ -134,6 +136,7 @@ mod tests {
             "row": 41, "y": "NaN", "0\"": null, "1\"": {"key": "0000000000000abc"},
             "2\"": {"keys": ["0000000000000001", "0000000000000002"]}, "3\"": [7, -1],
             "4\"": {"indices": [7, -1], "values": [0.5, "inf"]}, "5\"": [1e300],
+            "6\"": {"keys": ["0000000000000001", "0000000000000002"], "values": [0.5, "inf"]},
         });
         assert_eq!(value, expected);
         assert!(line.starts_with("{\"row\":41,\"y\":") && line.ends_with("}\n"), "{line}");

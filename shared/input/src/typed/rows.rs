@@ -137,6 +137,10 @@ fn cells(
             block[leaf].keys().for_each(|key| encoder.item(place, key, sink));
             Ok(())
         }
+        CellLeaves::Weights { keys, values } => {
+            let mut entries = block[keys].keys().zip(block[values].numbers());
+            entries.try_for_each(|(key, value)| encoder.weighted_item(place, key, *value, sink))
+        }
         CellLeaves::Indices { indices, values: None } => {
             encoder.indices(place, block[indices].indices(), sink)
         }
