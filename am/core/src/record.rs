@@ -203,7 +203,7 @@ pub enum Record {
     Scaled {
         /// Trainers that are wanted.
         trainers: u32,
-        /// Pservers that are wanted; none in records of earlier versions: as many as the job file says.
+        /// Pservers that are wanted; absent in records of earlier versions: as in the job file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pservers: Option<u32>,
         /// Milliseconds since 1970.

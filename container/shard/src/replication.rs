@@ -66,8 +66,7 @@ pub(crate) struct Replication {
     limits: ReplicationLimits,
     /// Whether shards can get other primaries in an epoch.
     can_move: bool,
-    /// Every copy here is the only one of its shard and serves it: there are no changes to stream and no answers to hold. Read
-    /// for each frame, so not looked for there.
+    /// The shards here have this copy alone: changes are not streamed, and answers are not held. Read for each frame.
     alone: bool,
     /// Tests only: answers do not wait.
     #[cfg(test)]
@@ -96,7 +95,7 @@ pub(crate) enum Turn {
 }
 
 impl Replication {
-    /// Of a pserver that is in no epoch.
+    /// Of a pserver before its first epoch.
     pub(crate) fn new(own: Member) -> Self {
         Self {
             own,
@@ -137,7 +136,7 @@ impl Replication {
         self.can_move
     }
 
-    /// Whether every copy here is the only one of its shard.
+    /// Whether the shards here have this copy alone.
     pub(crate) fn are_alone(&self) -> bool {
         self.alone
     }
@@ -399,7 +398,7 @@ impl Replication {
         }
     }
 
-    /// How far the slowest in-sync backup of this thread's primaries is behind; none without primaries that stream.
+    /// How far the slowest in-sync backup of this thread's primaries is behind, if some primary streams.
     pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
         let lags = self.copies.values().filter_map(|copy| copy.lag(now));
         lags.reduce(ReplicationLag::max)

@@ -153,7 +153,7 @@ impl Shard {
         self.memory.tables.sparse_sizes()
     }
 
-    /// The state that a new ApplicationMaster gets; its set knows which copy of the shard it is.
+    /// The state that a new ApplicationMaster gets, without the role as a copy.
     #[must_use]
     pub fn state(&self) -> ShardState {
         let (tasks, done) = self.progress.tasks();

@@ -63,7 +63,7 @@ pub struct ShardSet {
 }
 
 impl ShardSet {
-    /// A set of this pserver's thread (from 0), without shards and in no epoch.
+    /// An empty set of this pserver's thread (from 0), before its first epoch.
     #[must_use]
     pub fn new(own: Member, thread: u32) -> Self {
         Self {

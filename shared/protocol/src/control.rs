@@ -59,10 +59,10 @@ pub enum Operation {
     Checkpoint,
     /// Change the numbers of containers, within the bounds of the job file.
     Scale {
-        /// How many trainers; none: as many as now.
+        /// How many trainers; absent: as many as now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trainers: Option<u32>,
-        /// How many pservers; none: as many as now.
+        /// How many pservers; absent: as many as now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pservers: Option<u32>,
     },

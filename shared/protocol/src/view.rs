@@ -387,10 +387,10 @@ pub struct JobView {
     /// The tokens for file systems; none where the job needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsView>,
-    /// Pservers of a job with `pservers.min` below `pservers.max`; none of another job.
+    /// Pservers of a job with `pservers.min` below `pservers.max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pservers: Option<PserversView>,
-    /// Copies of shards; none of a job whose shards cannot move (`pservers.replicas`, `min` and `max`).
+    /// Copies of shards, of a job whose shards can move (`pservers.replicas`, `min` and `max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,
     /// Updates that local recoveries have lost (`pservers.recovery`); none where there was no such recovery.

@@ -194,7 +194,7 @@ fn counts_are_exact_through_failovers() {
     }
 }
 
-/// The number of pservers changes while the job trains: no epoch ends, and each sample counts once.
+/// The number of pservers changes while the job trains: the epoch stays, and each sample counts once.
 #[test]
 fn counts_are_exact_while_shards_move() {
     for (consistency, kind) in

@@ -158,9 +158,9 @@ fn moves(dir: &Path, expected: &BTreeMap<String, String>) {
         let scaled = heddle(dir, &words).expect("heddle starts");
         assert_eq!(scaled.code, Some(0), "{scaled:?}");
         let is_even = |view: &JobView| {
-            let served = view.replication.as_ref().map(|it| &it.served);
-            served.is_some_and(|it| {
-                it.len() as u32 == wanted && it.values().all(|it| *it == 12 / wanted)
+            let served = view.replication.as_ref().map(|copies| &copies.served);
+            served.is_some_and(|by| {
+                by.len() as u32 == wanted && by.values().all(|shards| *shards == 12 / wanted)
             })
         };
         run.wait_for("spread evenly", LIMIT, is_even).expect("shards move");

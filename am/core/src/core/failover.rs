@@ -300,7 +300,7 @@ impl Core {
         })
     }
 
-    /// The number of pservers as it is reported; none of a job with a fixed one.
+    /// The number of pservers of an elastic job, as it is reported.
     pub(super) fn pservers_view(&self) -> Option<PserversView> {
         let spec = &self.ctx.config().spec.pservers;
         let served = |slot| self.stage.map().of(slot).len() as u32;

@@ -191,8 +191,8 @@ impl Core {
         }
     }
 
-    /// Ends one pserver that is not wanted, or moves it off a node that will be gone, if nothing is lost with it. Returns whether
-    /// it did.
+    /// Ends an unwanted pserver, or moves a pserver off a node that will be gone, if its shards are elsewhere. Returns whether it
+    /// did.
     pub(super) fn move_dispensable_pserver(&mut self) -> bool {
         let slots = self.fleet.emptied_pservers();
         let Some(slot) = slots.into_iter().find(|slot| self.is_dispensable(*slot)) else {

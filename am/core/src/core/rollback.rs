@@ -125,7 +125,7 @@ impl Core {
         self.begin_epoch(alone, cause);
     }
 
-    /// As [`Self::restore`]. `alone`: the shards that go back by themselves; none: all do.
+    /// Begins an epoch. `alone`: the shards that go back by themselves, if the others keep their state.
     fn begin_epoch(&mut self, alone: Option<Vec<ShardId>>, cause: String) {
         let epoch = self.next_epoch();
         let before = self.stage.map().clone();
@@ -242,10 +242,9 @@ impl Core {
         // One without copies may have to fill some, and learns by the views that the job has replicas.
         let all = || self.stage.map().iter().map(|(shard, _)| shard).collect();
         let viewed = if shards.is_empty() { all() } else { shards.clone() };
-        let views = match self.moves_shards() {
-            true => self.stage.views().all().wire(&viewed, turn, &self.fleet),
-            false => Vec::new(),
-        };
+        let sends = self.moves_shards();
+        let views = sends.then(|| self.stage.views().all().wire(&viewed, turn, &self.fleet));
+        let views = views.unwrap_or_default();
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);

@@ -20,7 +20,7 @@ use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
 use crate::outcome::Outcome;
 use crate::record::Record;
 use crate::stage::shard_map::ShardMap;
-use crate::stage::takeover::{CopiesThere, Takeover};
+use crate::stage::takeover::{ReplicasThere, Takeover};
 use crate::stage::{JobStage, NextStep, StageKind};
 use crate::work::evaluation::{known_evaluations, scores_may_end};
 use crate::work::task_errors::known_set_aside;
@@ -206,18 +206,18 @@ impl Core {
         // cannot help.
         let hopeless = has_all_pservers || !waits;
         match there {
-            CopiesThere::AllPrimaries if waits && !timed_out => {
+            ReplicasThere::AllPrimaries if waits && !timed_out => {
                 // Trainers work on by themselves; those that live register within a moment, with their tasks.
                 self.await_trainers();
                 false
             }
-            CopiesThere::AllPrimaries => self.take_over_copies(),
-            CopiesThere::Promotable => {
+            ReplicasThere::AllPrimaries => self.take_over_copies(),
+            ReplicasThere::Promotable => {
                 // A primary that comes later finds a backup in its place.
                 self.await_trainers();
                 (hopeless || timed_out) && self.take_over_copies()
             }
-            CopiesThere::Missing => {
+            ReplicasThere::Missing => {
                 if hopeless {
                     // Trainers that live register within a moment and are accepted as in a takeover.
                     self.await_trainers();
@@ -237,7 +237,7 @@ impl Core {
         if let Some(takeover) = self.stage.takeover() {
             takeover.time_out();
         }
-        if self.copies_there() != CopiesThere::Missing {
+        if self.copies_there() != ReplicasThere::Missing {
             // `advance` goes on. A container that registers later may still be taken in.
             let takeover_ms = self.ctx.limits().takeover_ms;
             return self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
@@ -295,10 +295,8 @@ impl Core {
             states.into_iter().filter(|state| state.phase == phase).collect();
         let views = self.stage.views();
         let positions = takeover.positions(phase, |slot, shard| {
-            match Mutation::TakeoverTrustsPrimaries.is_on() {
-                false => views.all().counts(slot, shard),
-                true => self.stage.holds(slot, shard),
-            }
+            views.all().counts(slot, shard)
+                && !(Mutation::TakeoverTrustsPrimaries.is_on() && !self.stage.holds(slot, shard))
         });
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);

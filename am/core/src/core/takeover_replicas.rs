@@ -14,7 +14,7 @@ use super::Core;
 use crate::record::{Record, RecordedView};
 use crate::stage::shard_map::ShardMap;
 use crate::stage::shard_names::shards_text;
-use crate::stage::takeover::{CopiesThere, Takeover};
+use crate::stage::takeover::{ReplicasThere, Takeover};
 
 /// Copies of shards that each pserver was ordered to load, ascending.
 type PlacedReplicas = BTreeMap<Member, Vec<ShardId>>;
@@ -45,11 +45,11 @@ pub(super) fn last_views(
 
 impl Core {
     /// What the copies allow that have registered.
-    pub(super) fn copies_there(&mut self) -> CopiesThere {
+    pub(super) fn copies_there(&mut self) -> ReplicasThere {
         let (epoch, are_unknown) = (self.ctx.epoch(), self.stage.losses().are_unknown());
         match self.stage.takeover_by_views().filter(|_| !are_unknown) {
             Some((takeover, views)) => takeover.copies_there(views, epoch, &self.fleet),
-            None => CopiesThere::Missing,
+            None => ReplicasThere::Missing,
         }
     }
 

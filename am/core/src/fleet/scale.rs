@@ -1,5 +1,5 @@
-//! Scaling: an operator changes the number of trainers or of pservers. A surplus trainer drains: it hands back its work and leaves.
-//! A surplus pserver leaves when each of its shards is served elsewhere (`stage::replicas`), and never before.
+//! Scaling: an operator changes the numbers of trainers and pservers. A surplus trainer drains: it hands back its work and
+//! leaves. A surplus pserver stays until each of its shards is served elsewhere (`stage::replicas`).
 
 use std::ops::RangeInclusive;
 
@@ -31,7 +31,7 @@ pub(crate) struct JobSize {
 }
 
 impl JobSize {
-    /// As the job file says.
+    /// As in the job file.
     pub(super) fn at_start(spec: &JobSpec) -> Self {
         Self { trainers: spec.trainers.max, pservers: spec.pservers.count }
     }
@@ -68,8 +68,7 @@ fn bounds(spec: &JobSpec, role: Role) -> RangeInclusive<u32> {
 }
 
 impl Fleet {
-    /// Changes the numbers of containers. Returns the trainers that have to drain. A pserver that is not wanted stays until it is
-    /// empty.
+    /// Changes the numbers of containers. Returns the trainers that have to drain. Unwanted pservers stay until they are empty.
     ///
     /// # Errors
     /// A number is out of the job file's bounds. Nothing has changed.
@@ -81,10 +80,8 @@ impl Fleet {
             if bounds.contains(&count) {
                 continue;
             }
-            let range = match least == most {
-                true => least.to_string(),
-                false => format!("{least} to {most}"),
-            };
+            let range =
+                if least == most { least.to_string() } else { format!("{least} to {most}") };
             return Err(format!(
                 "the job takes {range} {role}s, not {count}: the bounds are {role}s.min and {role}s.max"
             ));
@@ -123,7 +120,7 @@ impl Fleet {
         unwanted.map(|(slot, _)| *slot)
     }
 
-    /// Stops a pserver that is not wanted any more. It holds no shard.
+    /// Stops an unwanted pserver whose shards are elsewhere.
     pub(crate) fn retire(&mut self, slot: Slot, ctx: &mut Context) {
         let now = ctx.now();
         let Some(holder) = self.slots.holder_mut(slot) else { return };

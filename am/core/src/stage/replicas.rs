@@ -11,8 +11,8 @@
 //! they promise, and why, is in `docs/replication.md`. All shards of a lost pserver change in one record. No process receives
 //! a view before its record is durable: the journal gate holds the commands back.
 //!
-//! Where shards do not move, a set has one copy, and no view is sent or recorded: the order to load and the record of the epoch have
-//! its place.
+//! Where shards do not move, a set has one copy, and views are not sent and not recorded: the order to load and the record of
+//! the epoch have its place.
 
 mod hand_over;
 mod paths;
@@ -175,7 +175,7 @@ impl ShardViews {
         self.epoch = EpochViews::Settled(Box::new(settled));
     }
 
-    /// As [`Self::take_over`], where the record of the epoch has all places. Which containers are there shows as they register.
+    /// Takes over where the record of the epoch has all places. Which containers are there shows as they register.
     pub(crate) fn take_over_places(&mut self, map: &ShardMap) {
         let unknown = |slot| Member { slot, incarnation: Incarnation::default() };
         let views = map.iter().map(|(shard, slot)| RecordedView::alone(shard, unknown(slot)));

@@ -8,9 +8,10 @@
 //! registered, or is gone too, a missing one was lost before and is not waited for. (A list that a ResourceManager made
 //! right after its own restart may lack one. That costs the work since the last checkpoint, and the container is refused.)
 //!
-//! The journal's views say which copies count; where shards do not move, that is the slot of its last epoch. Copies of containers that did not come back leave the sets; if the
-//! primary is among them, a backup is promoted. There is a rollback only if a shard has no copy left. What a primary reports
-//! may not be at its backups yet, and would be lost with it: positions are the lowest of all copies that count.
+//! The journal's views say which copies count; where shards do not move, its last epoch has their slots. Copies of containers
+//! that did not come back leave the sets; if the primary is among them, a backup is promoted. There is a rollback only if a shard
+//! has no copy left. What a primary reports may not be at its backups yet, and would be lost with it: positions are the lowest of
+//! all copies that count.
 //!
 //! The phase is the lowest that any shard names: only when all had ended it was the next one begun. In ASP a task restarts at
 //! the lowest step that a shard names (0 if a shard names none), never after it. It is done only if every shard marks it or
@@ -42,17 +43,17 @@ pub(crate) struct Takeover {
     /// registered. None is added, so all checks together cost as much as one test of each.
     unidentified: Vec<ContainerName>,
     /// None: to be computed, since a pserver has registered or is lost. Each registration of a trainer reads it.
-    there: Option<CopiesThere>,
+    there: Option<ReplicasThere>,
 }
 
 /// What the copies that have registered allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopiesThere {
+pub(crate) enum ReplicasThere {
     /// The primary of every shard is there.
     AllPrimaries,
     /// Every shard has a copy that can be promoted.
     Promotable,
-    /// A shard has no copy, or one follows a view that the journal lacks.
+    /// A shard lacks copies, or a copy follows a view that the journal lacks.
     Missing,
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum CopiesThere {
 pub(crate) struct WholeCopy(ReplicaState);
 
 impl WholeCopy {
-    /// Whether it knows no later view.
+    /// Whether the journal has its view.
     fn follows(self, view: &RecordedView) -> bool {
         (self.0.term, self.0.version) <= (view.term, view.version)
     }
@@ -172,29 +173,29 @@ impl Takeover {
         views: &ViewList,
         epoch: Epoch,
         fleet: &Fleet,
-    ) -> CopiesThere {
+    ) -> ReplicasThere {
         let there = self.there.unwrap_or_else(|| self.look_for_copies(views, epoch, fleet));
         self.there = Some(there);
         there
     }
 
-    fn look_for_copies(&self, views: &ViewList, epoch: Epoch, fleet: &Fleet) -> CopiesThere {
-        let mut there = CopiesThere::AllPrimaries;
+    fn look_for_copies(&self, views: &ViewList, epoch: Epoch, fleet: &Fleet) -> ReplicasThere {
+        let mut there = ReplicasThere::AllPrimaries;
         for view in views.iter() {
             let whole = |member: &Member| self.whole_copy(*member, view.shard, epoch, fleet);
             let mut copies = view.in_sync.iter().filter_map(whole).peekable();
             let is_lost = copies.peek().is_none();
             if is_lost || copies.any(|copy| !copy.follows(view)) {
-                return CopiesThere::Missing;
+                return ReplicasThere::Missing;
             }
             if whole(&view.primary).is_none() {
-                there = CopiesThere::Promotable;
+                there = ReplicasThere::Promotable;
             }
         }
         there
     }
 
-    /// Shards of which no copy has registered that counts, ascending.
+    /// Shards all of whose copies that count are missing, ascending.
     pub(crate) fn without_copy(
         &self,
         views: &ViewList,

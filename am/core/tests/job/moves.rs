@@ -84,7 +84,6 @@ fn pserver_that_is_not_wanted_waits_for_its_shards() {
     job.disconnect(leaves);
     job.register(leaves);
     assert!(!job.refused.contains(&leaves));
-    // Lost with shards that have no other copy that counts, or have one: nothing but these shards decides.
     job.kill(leaves);
     assert_eq!(served(&job), each(1, 6));
     check(&job, 1);

@@ -77,7 +77,7 @@ impl ClientMachine {
         Self::of(layout, false)
     }
 
-    /// As [`ClientMachine::new`]; `shards_move`: whether shards can get other primaries during an epoch.
+    /// A machine; `shards_move`: whether shards can get other primaries during an epoch.
     #[must_use]
     pub fn of(layout: Layout, shards_move: bool) -> Self {
         Self {

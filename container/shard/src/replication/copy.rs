@@ -117,9 +117,9 @@ impl ShardReplica {
         self.serving().is_some_and(|serving| !serving.followers.is_empty())
     }
 
-    /// Whether it serves without other copies, and holds no answer.
+    /// Whether it serves alone and holds back no answers.
     pub(super) fn is_alone(&self) -> bool {
-        self.serving().is_some_and(|it| it.followers.is_empty() && it.held.is_empty())
+        self.serving().is_some_and(|own| own.followers.is_empty() && own.held.is_empty())
     }
 
     pub(crate) fn is_useless(&self) -> bool {
@@ -170,7 +170,7 @@ impl ShardReplica {
         self.filling = Some(IncomingFill::new(order));
     }
 
-    /// How far the slowest in-sync backup is behind; none of a copy that streams to no other.
+    /// How far the slowest in-sync backup is behind, of a copy that streams.
     pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
         let serving = self.serving().filter(|_| self.streams())?;
         let in_sync = serving.followers.values().filter(|follower| follower.in_sync);
@@ -234,7 +234,7 @@ impl ShardReplica {
             (false, _) => self.give_way(own),
         }
         if self.is_primary() && !self.streams() {
-            // Changes are not counted from now on: a copy that was left out and has not heard of it has fewer.
+            // Changes are not counted from now on: a copy that was left out, and lacks the view, has fewer.
             self.number += 1;
             self.all_have(self.number);
         }

@@ -185,7 +185,7 @@ impl ClockedPulls {
         true
     }
 
-    /// The connection is closed: where shards cannot move, its trainer is not counted, and its pulls are dropped. Other pulls may be
+    /// The connection is closed: where shards cannot move, its trainer is not counted. Its pulls are dropped. Other pulls may be
     /// granted afterwards.
     pub(super) fn disconnect(&mut self, conn: Conn, member: Member) {
         self.clocks.disconnect(member);

@@ -38,7 +38,7 @@ struct PeerConnection {
 }
 
 impl Replicas {
-    /// Of a pserver that is in no epoch.
+    /// Of a pserver before its first epoch.
     pub(super) fn new(own: Member) -> Self {
         Self {
             copies: Replication::new(own),
@@ -141,7 +141,7 @@ impl ShardSet {
         self.shards.keys().any(|&shard| self.serves(shard))
     }
 
-    /// What this thread is as a copy of a shard; not whole if it has none.
+    /// What this thread is as a copy of a shard; not whole where it lacks one.
     #[must_use]
     pub fn replica(&self, shard: ShardId) -> ReplicaState {
         self.replicas.copies.state(shard, self.shards.contains_key(&shard))

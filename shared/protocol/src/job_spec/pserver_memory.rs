@@ -188,10 +188,8 @@ impl PserverMemory {
     /// Bytes of updates that a pserver keeps until its backups have confirmed them; see [`PserverMemory::unconfirmed`].
     #[must_use]
     pub fn unconfirmed_of(spec: &JobSpec, memory: Bytes, threads: u64) -> Bytes {
-        match spec.pservers.moves_shards() {
-            false => Bytes(0),
-            true => Bytes(UNCONFIRMED.0.saturating_mul(threads).min(memory.0 / WAITING_SHARE)),
-        }
+        let most = Bytes(UNCONFIRMED.0.saturating_mul(threads).min(memory.0 / WAITING_SHARE));
+        if spec.pservers.moves_shards() { most } else { Bytes(0) }
     }
 
     /// Number of shards that fit into `memory` of a pserver together with as many backups for each, copies and buffers; at most all of the job.

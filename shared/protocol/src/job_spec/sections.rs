@@ -224,7 +224,7 @@ section! {
         /// Number of pservers with which the job starts.
         key count: u32 = "pservers.count", Value("2"), OnResume, range(0, SLOTS_MAX);
         /// Least pservers: `heddle scale` changes their number while the job runs. Each must have room
-        /// for its part of the shards when only so many are left. pservers.count unless given.
+        /// for its part of the shards among this number. pservers.count unless given.
         #[note = "Least pservers of an elastic job."]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key min: Option<u32> = "pservers.min",
@@ -407,8 +407,8 @@ impl PserverSpec {
         self.most().saturating_add(self.spares)
     }
 
-    /// Whether a shard can get another primary during an epoch. If not, it has the one copy that the order to load placed, no view
-    /// of it is sent, and trainers need not repeat their clocks.
+    /// Whether a shard can get another primary during an epoch. If not, its only copy is where the order to load placed it: views
+    /// are not sent, and trainers need not repeat their clocks.
     #[must_use]
     pub fn moves_shards(&self) -> bool {
         self.replicas > 0 || self.least() < self.most()

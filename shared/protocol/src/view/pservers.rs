@@ -11,7 +11,7 @@ use crate::ids::Slot;
 pub struct PserversView {
     /// How many are to hold shards.
     pub wanted: u32,
-    /// Who set the number.
+    /// Where the number is from.
     pub set_by: SetBy,
     /// The bounds of the job file.
     pub least: u32,
@@ -24,7 +24,7 @@ pub struct PserversView {
     pub departing: BTreeMap<Slot, u32>,
 }
 
-/// Who set the number of containers.
+/// Where the number of containers is from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SetBy {

@@ -1,8 +1,9 @@
 //! Copies are spread evenly again: after a loss the first refills go to the survivors, and the replacement comes with none.
 //!
-//! **Rule.** When no shard needs a refill, a pserver that holds at least two copies fewer than another one gets a copy of a shard of
-//! which that one has a backup, or with `pservers.replicas` = 0 the copy that serves. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
-//! step makes the numbers of copies more even, so it ends. Spares stay idle while as many pservers hold copies as before.
+//! **Rule.** When no shard needs a refill, a pserver that holds at least two copies fewer than another one gets a copy of a shard
+//! of which that one has a backup, or with `pservers.replicas` = 0 the copy that serves. The backup is left out when the new copy
+//! is in sync, and a copy that serves when it has handed over. One at a time, since it is not urgent. Each step makes the numbers
+//! of copies more even, so it ends. Spares stay idle while as many pservers hold copies as before.
 
 use std::collections::BTreeSet;
 
@@ -60,9 +61,9 @@ impl SettledViews {
         };
         let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
         let most = |view: &RecordedView| {
-            let others = view.in_sync.iter().filter(|it| **it != view.primary);
-            let backups = others.filter(|it| stays.contains(&it.slot));
-            let most = *backups.max_by_key(|it| (held_by(&it.slot), it.slot))?;
+            let others = view.in_sync.iter().filter(|member| **member != view.primary);
+            let backups = others.filter(|member| stays.contains(&member.slot));
+            let most = *backups.max_by_key(|member| (held_by(&member.slot), member.slot))?;
             // The copy of the primary is in excess: it goes when it has handed over.
             let waits = places.copies == 1 && held_by(&view.primary.slot) > held_by(&most.slot);
             (!waits || Mutation::SurplusDoesNotWait.is_on()).then_some((view.shard, most))
