@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use heddle_bench::peer::{TrainerPeer, order_fill, pserver_and_receiver, take_in};
 use heddle_bench::random::SplitMix;
-use heddle_protocol::control::Report;
+use heddle_protocol::control::{Report, ShardReport};
 
 /// Rows that a push names.
 const KEYS: usize = 10_000;
@@ -45,8 +45,11 @@ fn main() {
             alone.extend((0..pushes).map(|_| push(&mut peer)));
             let started = Instant::now();
             order_fill(&pservers);
-            let is_over =
-                || pservers[0].reports().try_iter().any(|up| matches!(up, Report::InSync { .. }));
+            let is_over = || {
+                pservers[0].reports().try_iter().any(|up| {
+                    matches!(up, Report::Shard { report: ShardReport::InSync { .. }, .. })
+                })
+            };
             while !is_over() {
                 during.push(push(&mut peer));
             }

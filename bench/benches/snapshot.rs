@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use heddle_bench::peer::{EPOCH, TrainerPeer, cut, pserver, wait};
-use heddle_protocol::control::{Command, CutAt, EndCut, Report, TakeCut};
+use heddle_protocol::control::{Command, CutAt, EndCut, Report, ShardReport, TakeCut};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 
@@ -107,7 +107,10 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
     });
     timed(|| {
         server.command(command);
-        wait(server, |up| matches!(up, Report::SnapshotTaken { .. })).expect("taken");
+        wait(server, |up| {
+            matches!(up, Report::Shard { report: ShardReport::SnapshotTaken { .. }, .. })
+        })
+        .expect("taken");
     })
 }
 

@@ -122,7 +122,7 @@ fn the_hello_has_the_documented_layout() {
     let at = |field: &str| {
         rows.iter().find(|row| row[2].starts_with(field)).unwrap_or_else(|| panic!("no {field}"))
     };
-    assert_eq!(number(&bytes, at("version")), 3);
+    assert_eq!(number(&bytes, at("version")), 4);
     assert_eq!(number(&bytes, at("role")), 2);
     assert_eq!(number(&bytes, at("slot")), 0x21);
     assert_eq!(number(&bytes, at("incarnation")), 0x22);

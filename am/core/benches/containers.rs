@@ -28,7 +28,7 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
-    Report, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -243,7 +243,13 @@ impl Rig {
                 self.say(member, Report::CutArmed { cut, epoch });
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
-                    self.say(member, Report::SnapshotTaken { cut, epoch, shard, step });
+                    self.say(
+                        member,
+                        Report::Shard {
+                            epoch,
+                            report: ShardReport::SnapshotTaken { cut, shard, step },
+                        },
+                    );
                     let file = file(shard);
                     self.say(member, Report::Saved { cut, epoch, file, tables: Vec::new() });
                 }

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
-use heddle_protocol::control::{BeginPhase, Command, EndCut, OrderedFault, Report, TakeCut};
+use heddle_protocol::control::{
+    BeginPhase, Command, EndCut, OrderedFault, Report, ShardReport, TakeCut,
+};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, ShardId, Step};
 use heddle_self_faults::Slowness;
-use heddle_shard::ShardReport;
+use heddle_shard::LocalReport;
 use heddle_telemetry::descriptors::Limit;
 
 use crate::current_cut::{CopySnapshot, CopySnapshots, CurrentCut};
@@ -238,11 +240,10 @@ impl Coordinator {
             DataReport::Held { thread, epoch, missing } => self.held(thread, epoch, missing),
             DataReport::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
             DataReport::Answered(answer) => self.answered(answer),
-            DataReport::FillOrdered { thread, epoch, shard, order } => {
-                self.fill_ordered(thread, epoch, shard, order);
-            }
-            DataReport::CopyLeft { thread, epoch, shard } => self.copy_left(thread, epoch, shard),
             DataReport::Report { epoch, report } => self.report(epoch, report),
+            DataReport::Local { thread, epoch, report } => {
+                self.local_report(thread, epoch, report);
+            }
         }
     }
 
@@ -278,86 +279,37 @@ impl Coordinator {
             .ask(report, Some(cut), |ask| DataCommand::Cut { ask, command: Arc::clone(&command) });
     }
 
+    /// A shard reports: the ApplicationMaster gets it as it is. Reports of a cut follow the report that all threads have it.
     fn report(&mut self, epoch: Epoch, report: ShardReport) {
-        let of = match &report {
-            ShardReport::PhaseEnded { shard, phase, step, sums } => {
-                let (shard, phase, step, sums) = (*shard, *phase, *step, *sums);
-                return (self.send_report)(Report::PhaseEnded { epoch, phase, shard, step, sums });
-            }
-            ShardReport::TableFull { shard, table, rows } => {
-                let text = self.job.as_ref().map(|job| job.table_full(*shard, *table, *rows));
-                let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
-                return (self.send_report)(Report::Fatal { failure });
-            }
-            ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. } => return self.replica_report(epoch, &report),
-            ShardReport::CopySnapped { shard, cut, step } => {
-                let (shard, cut, step) = (*shard, *cut, *step);
-                self.copies.insert(shard, CopySnapshot { cut, epoch, step });
-                return self.save_copies();
-            }
-            // Reported by the data thread with its number.
-            ShardReport::FillOrdered { .. } | ShardReport::CopyLeft { .. } => return,
-            ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
-        };
-        // Reports of a cut follow the report that all threads have it.
-        if let Some(own) = self.cut.as_mut().filter(|own| own.cut == of)
+        if let Some(own) = self.cut.as_mut().filter(|own| report.cut() == Some(own.cut))
             && let Some(early) = &mut own.early
         {
-            early.push((epoch, report));
-            return;
+            return early.push((epoch, report));
         }
-        match report {
-            ShardReport::SnapshotTaken { shard, cut, step } => {
-                (self.send_report)(Report::SnapshotTaken { cut, epoch, shard, step });
-                self.save(cut, epoch, shard, step);
-            }
-            ShardReport::CutAborted { shard, cut, step, reason } => {
-                tracing::info!(%cut, %shard, reason, "cut_aborted");
-                (self.send_report)(Report::CutAborted { cut, epoch, shard, step, reason });
-            }
-            ShardReport::PhaseEnded { .. }
-            | ShardReport::TableFull { .. }
-            | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. }
-            | ShardReport::CopyLeft { .. } => {}
+        log(epoch, &report);
+        if let ShardReport::SnapshotTaken { shard, cut, step } = report {
+            self.save(cut, epoch, shard, step);
         }
+        (self.send_report)(Report::Shard { epoch, report });
     }
 
-    /// Reports of primaries about copies of their shards.
-    fn replica_report(&self, epoch: Epoch, report: &ShardReport) {
-        let up = match *report {
-            ShardReport::ViewTaken { shard, term, version } => {
-                tracing::info!(%epoch, %shard, %term, %version, "view_taken");
-                Report::ViewTaken { epoch, shard, term, version }
+    /// A shard of this thread reports what concerns the process alone.
+    fn local_report(&mut self, thread: usize, epoch: Epoch, report: LocalReport) {
+        match report {
+            LocalReport::FillOrdered { shard, order } => {
+                self.fill_ordered(thread, epoch, shard, order);
             }
-            ShardReport::Lagging { shard, term, member } => {
-                tracing::info!(%epoch, %shard, %member, "backup_lags");
-                Report::Lagging { epoch, shard, term, member }
+            LocalReport::CopyLeft { shard } => self.copy_left(thread, epoch, shard),
+            LocalReport::CopySnapped { shard, cut, step } => {
+                self.copies.insert(shard, CopySnapshot { cut, epoch, step });
+                self.save_copies();
             }
-            ShardReport::InSync { shard, term, member, order } => {
-                tracing::info!(%epoch, %shard, %member, "backup_filled");
-                Report::InSync { epoch, shard, term, member, order }
+            LocalReport::TableFull { shard, table, rows } => {
+                let text = self.job.as_ref().map(|job| job.table_full(shard, table, rows));
+                let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
+                (self.send_report)(Report::Fatal { failure });
             }
-            ShardReport::Ahead { shard, term, member } => {
-                tracing::info!(%epoch, %shard, %member, "copy_is_ahead");
-                Report::Ahead { epoch, shard, term, member }
-            }
-            ShardReport::Drained { shard, term, version, number } => {
-                tracing::info!(%epoch, %shard, number, "shard_drained");
-                Report::ShardDrained { epoch, shard, term, version, number }
-            }
-            _ => return,
-        };
-        (self.send_report)(up);
+        }
     }
 
     /// Saves the copies that this pserver was ordered to save and that are snapped.
@@ -392,5 +344,30 @@ impl Coordinator {
         };
         self.busy += 1;
         self.workers.give(WorkerJob::Save(Box::new(job)));
+    }
+}
+
+/// Logs what a shard reports about its copies, and aborted cuts.
+fn log(epoch: Epoch, report: &ShardReport) {
+    match report {
+        ShardReport::ViewTaken { shard, term, version } => {
+            tracing::info!(%epoch, %shard, %term, %version, "view_taken");
+        }
+        ShardReport::Lagging { shard, member, .. } => {
+            tracing::info!(%epoch, %shard, %member, "backup_lags");
+        }
+        ShardReport::InSync { shard, member, .. } => {
+            tracing::info!(%epoch, %shard, %member, "backup_filled");
+        }
+        ShardReport::Ahead { shard, member, .. } => {
+            tracing::info!(%epoch, %shard, %member, "copy_is_ahead");
+        }
+        ShardReport::Drained { shard, number, .. } => {
+            tracing::info!(%epoch, %shard, number, "shard_drained");
+        }
+        ShardReport::CutAborted { shard, cut, reason, .. } => {
+            tracing::info!(%cut, %shard, reason, "cut_aborted");
+        }
+        ShardReport::PhaseEnded { .. } | ShardReport::SnapshotTaken { .. } => {}
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Report, TakeCut};
+use heddle_protocol::control::{Report, ShardReport, TakeCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
-use heddle_shard::ShardReport;
 
 /// The last cut.
 pub(crate) struct CurrentCut {

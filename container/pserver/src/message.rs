@@ -8,13 +8,13 @@ use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
     BeginPhase, Command, EndCut, FillProgress, HandOver, LoadShards, ReplicationLag, SetViews,
-    ShardState, SparseTableSize, TakeCut,
+    ShardReport, ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_protocol::process_figures::{FigureCells, ProcessFigures};
 use heddle_shard::{
-    ReplicationLimits, Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead,
+    LocalReport, ReplicationLimits, Shard, ShardSetError, SnapshotGone, SnapshotHead,
 };
 use tokio::sync::Notify;
 
@@ -104,22 +104,14 @@ pub(crate) enum DataReport {
         result: Result<(), ShardSetError>,
     },
     Answered(DataAnswer),
-    /// A view orders to fill this thread's copy of a shard.
-    FillOrdered {
-        thread: usize,
-        epoch: Epoch,
-        shard: ShardId,
-        order: ViewVersion,
-    },
-    /// A view left this thread's copy of a shard out, and it is dropped.
-    CopyLeft {
-        thread: usize,
-        epoch: Epoch,
-        shard: ShardId,
-    },
     Report {
         epoch: Epoch,
         report: ShardReport,
+    },
+    Local {
+        thread: usize,
+        epoch: Epoch,
+        report: LocalReport,
     },
 }
 

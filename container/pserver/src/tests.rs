@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    Base, Command, CutAt, EndCut, LoadShards, Phase, Report, Sharing, TakeCut,
+    Base, Command, CutAt, EndCut, LoadShards, Phase, Report, ShardReport, Sharing, TakeCut,
 };
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
@@ -614,7 +614,9 @@ fn file_has_the_state_at_the_cut() {
     };
     round(&mut peer);
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
-    rig.wait(|up| matches!(up, Report::SnapshotTaken { .. }).then_some(()));
+    rig.wait(|up| {
+        matches!(up, Report::Shard { report: ShardReport::SnapshotTaken { .. }, .. }).then_some(())
+    });
     round(&mut peer);
     round(&mut peer);
     let files = rig.saved(1);
@@ -667,7 +669,9 @@ fn cut_is_armed_before_any_snapshot_is_reported() {
                     armed = cut.number == number;
                     Some(())
                 }
-                Report::SnapshotTaken { cut, .. } if cut.number == number => {
+                Report::Shard { report: ShardReport::SnapshotTaken { cut, .. }, .. }
+                    if cut.number == number =>
+                {
                     assert!(armed);
                     snapped += 1;
                     Some(())

@@ -10,11 +10,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use heddle_protocol::control::CutAt;
+use heddle_protocol::control::{CutAt, ShardReport};
 use heddle_protocol::ids::{CutId, Member, ShardId, Slot};
 use heddle_protocol::mutation::Mutation;
 
-use crate::effect::{ShardEffect, ShardReport};
+use crate::effect::ShardEffect;
 use crate::shard::Shard;
 
 /// How long a cut may hold frames before the shards abort it.

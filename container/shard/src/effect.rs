@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use heddle_protocol::control::ShardReport;
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, Member, PhaseNo, ShardId, Step, TableId, Term, ViewVersion};
-use heddle_protocol::metrics::RecordSums;
+use heddle_protocol::ids::{CutId, ShardId, Step, TableId, ViewVersion};
 
 /// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +52,8 @@ pub enum ShardEffect {
     },
     /// Send a report to the ApplicationMaster.
     Report(ShardReport),
+    /// Report to the own process.
+    Local(LocalReport),
     /// Replicas: there are entries for backups. Send them ([`crate::ShardSet::next_entry`]).
     Replicate,
     /// Replicas: this copy is to serve the shard and cannot, since a change of its primary did not fit. End the process.
@@ -66,99 +68,20 @@ pub enum ShardEffect {
     },
 }
 
-/// A report to the ApplicationMaster.
+/// A report to the own process; the ApplicationMaster gets none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardReport {
-    /// BSP: all lanes have ended, and the last step is applied.
-    PhaseEnded {
-        /// The shard.
-        shard: ShardId,
-        /// The phase.
-        phase: PhaseNo,
-        /// Job steps applied in the phase.
-        step: Step,
-        /// What its records add up to, where this shard counts them.
-        sums: Option<RecordSums>,
-    },
-    /// Replicas: the shard is served in this view.
-    ViewTaken {
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The version of the view.
-        version: ViewVersion,
-    },
-    /// Replicas: an in-sync backup does not acknowledge.
-    Lagging {
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The backup.
-        member: Member,
-    },
-    /// Replicas: a filled backup has everything that was acknowledged, and answers wait for it.
-    InSync {
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The backup.
-        member: Member,
-        /// The number of the refill.
-        order: ViewVersion,
-    },
-    /// Replicas: a copy of the set has changes that this copy, which was promoted, does not have.
-    Ahead {
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The copy.
-        member: Member,
-    },
-    /// Replicas: the shard has stopped for a hand-over, and every in-sync copy has all of its changes.
-    Drained {
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The version of its view.
-        version: ViewVersion,
-        /// The number of the last change.
-        number: u64,
-    },
+pub enum LocalReport {
     /// Replicas: a view orders a refill of this thread's copy, which needs an empty shard ([`crate::ShardSet::install_empty`]).
-    /// The ApplicationMaster gets no report of it.
     FillOrdered {
         /// The shard.
         shard: ShardId,
         /// The number of the refill.
         order: ViewVersion,
     },
-    /// Replicas: a view left this thread's copy out, and it is dropped. The ApplicationMaster gets no report of it.
+    /// Replicas: a view left this thread's copy out, and it is dropped.
     CopyLeft {
         /// The shard.
         shard: ShardId,
-    },
-    /// A sparse table has no room for a new row, and `model.table-full` is "fail".
-    TableFull {
-        /// The shard.
-        shard: ShardId,
-        /// The table.
-        table: TableId,
-        /// Its rows on this shard.
-        rows: u32,
-    },
-    /// The shard has the snapshot of the cut, which can be saved now.
-    SnapshotTaken {
-        /// The shard.
-        shard: ShardId,
-        /// The cut.
-        cut: CutId,
-        /// BSP: job steps applied.
-        step: Step,
     },
     /// Replicas: a backup has the snapshot of the cut, where its primary took it. It can be saved, or serve after a promotion.
     CopySnapped {
@@ -169,16 +92,14 @@ pub enum ShardReport {
         /// BSP: job steps applied.
         step: Step,
     },
-    /// The shard does not take the cut.
-    CutAborted {
+    /// A sparse table has no room for a new row, and `model.table-full` is "fail".
+    TableFull {
         /// The shard.
         shard: ShardId,
-        /// The cut.
-        cut: CutId,
-        /// BSP, if the shard is beyond the step of the cut: job steps applied.
-        step: Option<Step>,
-        /// The reason.
-        reason: String,
+        /// The table.
+        table: TableId,
+        /// Its rows on this shard.
+        rows: u32,
     },
 }
 

@@ -62,7 +62,7 @@ pub use config::ShardConfig;
 pub use content::{ContentError, ShardSection, SnapshotGone, SnapshotHead};
 pub use cut::WAIT_MAX;
 pub use dedup::{DedupError, applied_steps};
-pub use effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
+pub use effect::{Conn, Flow, LocalReport, PulledRows, ShardEffect};
 pub use frame::Frame;
 pub use replication::{Peer, ReplicationLimits, StreamEntry};
 pub use shard::Shard;

@@ -17,13 +17,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, ReplicationLag, ShardView};
+use heddle_protocol::control::{
+    FillProgress, LoadShards, ReplicaState, ReplicationLag, ShardReport, ShardView,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
 use heddle_protocol::mutation::Mutation;
 
 use crate::change::ShardChange;
-use crate::effect::{ShardEffect, ShardReport};
+use crate::effect::{LocalReport, ShardEffect};
 pub use backup_stream::Peer;
 use copy::Useless;
 pub(crate) use copy::{CopyRole, ShardReplica};
@@ -224,22 +226,16 @@ impl Replication {
     pub(crate) fn gate(&mut self, effect: ShardEffect) -> Option<ShardEffect> {
         let shard = match &effect {
             ShardEffect::Reply { header, .. } if concludes(header) => header.shard,
-            ShardEffect::Report(report) => match report {
+            ShardEffect::Report(
                 ShardReport::PhaseEnded { shard, .. }
                 | ShardReport::SnapshotTaken { shard, .. }
-                | ShardReport::CutAborted { shard, .. }
-                | ShardReport::TableFull { shard, .. } => *shard,
-                ShardReport::ViewTaken { .. }
-                | ShardReport::Lagging { .. }
-                | ShardReport::CopySnapped { .. }
-                | ShardReport::InSync { .. }
-                | ShardReport::Ahead { .. }
-                | ShardReport::Drained { .. }
-                | ShardReport::FillOrdered { .. }
-                | ShardReport::CopyLeft { .. } => return Some(effect),
-            },
+                | ShardReport::CutAborted { shard, .. },
+            )
+            | ShardEffect::Local(LocalReport::TableFull { shard, .. }) => *shard,
             ShardEffect::Reply { .. }
             | ShardEffect::Values { .. }
+            | ShardEffect::Report(_)
+            | ShardEffect::Local(_)
             | ShardEffect::Close { .. }
             | ShardEffect::Replicate
             | ShardEffect::CannotServe { .. }

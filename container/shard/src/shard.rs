@@ -13,7 +13,7 @@ pub(crate) use fill::{FillCursor, FillPiece};
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{ReplicaState, ShardState, SparseTableSize};
+use heddle_protocol::control::{ReplicaState, ShardReport, ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::ids::{PhaseNo, ShardId, Step, TableId, TaskId};
 use heddle_protocol::metrics::CountedPhase;
@@ -25,7 +25,7 @@ use crate::change::ShardChange;
 use crate::config::ShardConfig;
 use crate::content::{ContentError, SnapshotHead};
 use crate::dedup::{DedupState, Seen};
-use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
+use crate::effect::{Conn, Flow, LocalReport, ShardEffect};
 use crate::frame::{Frame, values_reply};
 use crate::memory::ShardMemory;
 use crate::parked::ParkedPulls;
@@ -271,8 +271,8 @@ impl Shard {
     fn report_full(&mut self, no_room: NoRoom, out: &mut Vec<ShardEffect>) {
         if no_room == NoRoom::Rows && !std::mem::replace(&mut self.full_reported, true) {
             let (table, rows) = self.memory.tables.fullest();
-            let report = ShardReport::TableFull { shard: self.id, table, rows };
-            out.push(ShardEffect::Report(report));
+            let report = LocalReport::TableFull { shard: self.id, table, rows };
+            out.push(ShardEffect::Local(report));
         }
     }
 

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    Base, BeginPhase, CutAt, EndCut, LoadShards, Phase, Sharing, TakeCut,
+    Base, BeginPhase, CutAt, EndCut, LoadShards, Phase, ShardReport, Sharing, TakeCut,
 };
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{
@@ -30,7 +30,7 @@ use heddle_protocol::ids::{
 use heddle_protocol::job_spec::{Optimizer, dense_table};
 
 use crate::{
-    Conn, Flow, Frame, PulledRows, Shard, ShardConfig, ShardEffect, ShardReport, ShardSet,
+    Conn, Flow, Frame, LocalReport, PulledRows, Shard, ShardConfig, ShardEffect, ShardSet,
     SparseLimits,
 };
 
@@ -110,6 +110,8 @@ struct Node {
     /// Answers to requests that were parked or held, with the values of pulls.
     later: Vec<(Conn, Kind, Status)>,
     reports: Vec<ShardReport>,
+    /// Reports to the process.
+    local: Vec<LocalReport>,
     closed: Vec<Conn>,
 }
 
@@ -153,6 +155,7 @@ impl Node {
             hand_out: HandOut::default(),
             later: Vec::new(),
             reports: Vec::new(),
+            local: Vec::new(),
             closed: Vec::new(),
         };
         node.members(&[member(0), member(1)]);
@@ -182,6 +185,7 @@ impl Node {
                 }
                 ShardEffect::Close { conn } => self.closed.push(conn),
                 ShardEffect::Report(report) => self.reports.push(report),
+                ShardEffect::Local(report) => self.local.push(report),
                 ShardEffect::Replicate
                 | ShardEffect::CannotServe { .. }
                 | ShardEffect::Settled { .. } => {}
@@ -253,6 +257,7 @@ impl Node {
             }
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
+            | ShardEffect::Local(_)
             | ShardEffect::Replicate
             | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => false,
@@ -261,6 +266,7 @@ impl Node {
             ShardEffect::Reply { header, .. } | ShardEffect::Values { header, .. } => header,
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
+            | ShardEffect::Local(_)
             | ShardEffect::Replicate
             | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => {
@@ -399,17 +405,7 @@ impl Node {
     fn snapped(&self) -> Vec<(u32, u64)> {
         let snapped = |report: &ShardReport| match report {
             ShardReport::SnapshotTaken { cut, step, .. } => Some((cut.number, step.0)),
-            ShardReport::CutAborted { .. }
-            | ShardReport::PhaseEnded { .. }
-            | ShardReport::TableFull { .. }
-            | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. }
-            | ShardReport::CopyLeft { .. } => None,
+            _ => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -417,17 +413,7 @@ impl Node {
     fn aborted(&self) -> Vec<u32> {
         let aborted = |report: &ShardReport| match report {
             ShardReport::CutAborted { cut, .. } => Some(cut.number),
-            ShardReport::SnapshotTaken { .. }
-            | ShardReport::PhaseEnded { .. }
-            | ShardReport::TableFull { .. }
-            | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. }
-            | ShardReport::CopyLeft { .. } => None,
+            _ => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -435,17 +421,7 @@ impl Node {
     fn ended(&self) -> Option<u64> {
         self.reports.iter().find_map(|report| match report {
             ShardReport::PhaseEnded { step, .. } => Some(step.0),
-            ShardReport::SnapshotTaken { .. }
-            | ShardReport::CutAborted { .. }
-            | ShardReport::TableFull { .. }
-            | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. }
-            | ShardReport::CopyLeft { .. } => None,
+            _ => None,
         })
     }
 }

@@ -11,6 +11,7 @@ mod model_save;
 mod ordered_fault;
 mod replica;
 mod report;
+mod shard;
 mod sparse_table_size;
 mod state;
 mod tokens;
@@ -34,6 +35,7 @@ pub use replica::{
     ShardStop, ShardView,
 };
 pub use report::{Registration, Report, ReportEnvelope};
+pub use shard::ShardReport;
 pub use sparse_table_size::SparseTableSize;
 pub use state::{
     HeartbeatStats, InputWait, LongStep, PserverState, ShardState, TaskPosition, ThreadTurn,

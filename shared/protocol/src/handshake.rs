@@ -25,6 +25,7 @@
 //! | --- | --- |
 //! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `load-failed`, `fatal`); messages about shards and cuts have new names |
 //! | 3 | control: a registration has `pserver_state` and `trainer_state`, a command has `acknowledged` (all three had other names) |
+//! | 4 | control: what a shard reports is nested in `shard` |
 
 use std::fmt;
 
@@ -52,7 +53,7 @@ pub const HEADER_ANSWER: &str = "heddle-answer";
 /// HTTP header of the client's proof, in hexadecimal (the request that follows on the connection).
 pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// How two processes of a job secure a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use heddle_agent::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
-    Report, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -446,7 +446,10 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
             let mut reports = vec![Report::CutArmed { cut, epoch }];
             for shard in shards {
-                reports.push(Report::SnapshotTaken { cut, epoch, shard, step: Step(0) });
+                reports.push(Report::Shard {
+                    epoch,
+                    report: ShardReport::SnapshotTaken { cut, shard, step: Step(0) },
+                });
                 reports.push(match save(&staging, shard) {
                     Ok(file) => Report::Saved { cut, epoch, file, tables: Vec::new() },
                     Err(error) => Report::SaveFailed {

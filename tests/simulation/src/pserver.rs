@@ -12,14 +12,14 @@ use std::time::Duration;
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
     Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverState, Report, SetViews,
-    ShardState, TakeCut,
+    ShardReport, ShardState, TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_shard::{
-    Conn, Flow, Frame, Peer, ReplicationLimits, Shard, ShardEffect, ShardReport, ShardSet,
+    Conn, Flow, Frame, LocalReport, Peer, ReplicationLimits, Shard, ShardEffect, ShardSet,
     SnapshotHead, StreamEntry,
 };
 use uuid::Uuid;
@@ -816,19 +816,8 @@ impl Pserver {
                     out.push(Output::Reply(thread, conn, effect))
                 }
                 ShardEffect::Close { conn } => out.push(Output::Close(thread, conn)),
-                ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
-                    // A thread that has not heard of the next epoch may still report.
-                    if epoch == self.epoch {
-                        self.owners.insert(shard, thread);
-                        out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
-                    }
-                }
-                ShardEffect::Report(ShardReport::CopyLeft { shard }) => {
-                    if epoch == self.epoch && self.owners.get(&shard) == Some(&thread) {
-                        self.owners.remove(&shard);
-                    }
-                }
                 ShardEffect::Report(report) => self.report(epoch, report, out),
+                ShardEffect::Local(report) => self.local_report(thread, epoch, report, out),
                 ShardEffect::Replicate => out.push(Output::Replicate),
                 ShardEffect::CannotServe { shard } => {
                     panic!("a change of shard {shard} did not fit its copy")
@@ -850,82 +839,49 @@ impl Pserver {
     }
 
     fn report(&mut self, epoch: Epoch, report: ShardReport, out: &mut Vec<Output>) {
-        let of = match &report {
-            ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => None,
-            ShardReport::ViewTaken { shard, term, version } => {
-                let (shard, term, version) = (*shard, *term, *version);
-                let report = Report::ViewTaken { epoch, shard, term, version };
-                return out.push(Output::Report(Box::new(report)));
-            }
-            ShardReport::Lagging { shard, term, member } => {
-                let (shard, term, member) = (*shard, *term, *member);
-                return out.push(Output::Report(Box::new(Report::Lagging {
-                    epoch,
-                    shard,
-                    term,
-                    member,
-                })));
-            }
-            ShardReport::CopySnapped { shard, cut, step: _ } => {
-                self.copies.insert(*shard, (*cut, epoch));
-                return self.save_copies(out);
-            }
-            ShardReport::InSync { shard, term, member, order } => {
-                let (shard, term, member, order) = (*shard, *term, *member, *order);
-                let report = Report::InSync { epoch, shard, term, member, order };
-                return out.push(Output::Report(Box::new(report)));
-            }
-            ShardReport::Ahead { shard, term, member } => {
-                let (shard, term, member) = (*shard, *term, *member);
-                let report = Report::Ahead { epoch, shard, term, member };
-                return out.push(Output::Report(Box::new(report)));
-            }
-            ShardReport::Drained { shard, term, version, number } => {
-                let (shard, term, version, number) = (*shard, *term, *version, *number);
-                let report = Report::ShardDrained { epoch, shard, term, version, number };
-                return out.push(Output::Report(Box::new(report)));
-            }
-            ShardReport::FillOrdered { .. } | ShardReport::CopyLeft { .. } => return,
-            ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
-                Some(*cut)
-            }
-        };
         // All must have received a cut before any reports its progress.
-        if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == of)
-            && let Some(early) = &mut own.early
-        {
+        let own = self.cut.as_mut().filter(|own| report.cut() == Some(own.cut));
+        let is_own = own.is_some();
+        if let Some(early) = own.and_then(|own| own.early.as_mut()) {
             return early.push((epoch, report));
         }
-        let (up, saves) = match report {
-            ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. }
-            | ShardReport::InSync { .. }
-            | ShardReport::Ahead { .. }
-            | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. }
-            | ShardReport::CopyLeft { .. } => return,
-            ShardReport::TableFull { shard, .. } => {
-                let text = format!("shard {shard} has a full table");
-                (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)
-            }
-            ShardReport::PhaseEnded { shard, phase, step, sums } => {
-                let up = Report::PhaseEnded { epoch, phase, shard, step, sums };
-                (up, None)
-            }
-            ShardReport::SnapshotTaken { shard, cut, step } => {
-                let up = Report::SnapshotTaken { cut, epoch, shard, step };
-                let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
-                (up, known.then_some((cut, shard)))
-            }
-            ShardReport::CutAborted { shard, cut, step, reason } => {
-                let up = Report::CutAborted { cut, epoch, shard, step, reason };
-                (up, None)
-            }
-        };
-        out.push(Output::Report(Box::new(up)));
-        if let Some((cut, shard)) = saves {
+        out.push(Output::Report(Box::new(Report::Shard { epoch, report: report.clone() })));
+        if let ShardReport::SnapshotTaken { shard, cut, step: _ } = report
+            && is_own
+        {
             out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections: Vec::new() }));
+        }
+    }
+
+    fn local_report(
+        &mut self,
+        thread: usize,
+        epoch: Epoch,
+        report: LocalReport,
+        out: &mut Vec<Output>,
+    ) {
+        match report {
+            LocalReport::FillOrdered { shard, order } => {
+                // A thread that has not heard of the next epoch may still report.
+                if epoch == self.epoch {
+                    self.owners.insert(shard, thread);
+                    out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
+                }
+            }
+            LocalReport::CopyLeft { shard } => {
+                if epoch == self.epoch && self.owners.get(&shard) == Some(&thread) {
+                    self.owners.remove(&shard);
+                }
+            }
+            LocalReport::CopySnapped { shard, cut, step: _ } => {
+                self.copies.insert(shard, (cut, epoch));
+                self.save_copies(out);
+            }
+            LocalReport::TableFull { shard, .. } => {
+                let text = format!("shard {shard} has a full table");
+                let failure = Failure::new(ErrorClass::Training, text);
+                out.push(Output::Report(Box::new(Report::Fatal { failure })));
+            }
         }
     }
 }

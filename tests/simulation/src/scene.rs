@@ -9,7 +9,8 @@ use heddle_client::machine::{
     StepPush, Unit,
 };
 use heddle_protocol::control::{
-    Base, CutAt, EndCut, LaneGrant, LoadShards, Phase, ShardPlace, Sharing, TakeCut, TaskGrant,
+    Base, CutAt, EndCut, LaneGrant, LoadShards, Phase, ShardPlace, ShardReport, Sharing, TakeCut,
+    TaskGrant,
 };
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{
@@ -18,7 +19,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
+use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardSet};
 
 use super::job::{COUNTS, Job, WEIGHT_ROWS, WEIGHTS};
 use super::world::Bits;
@@ -248,7 +249,8 @@ impl Scene {
                 }
                 ShardEffect::Report(report) => self.reports.push((shard, report.clone())),
                 // No scene has replicas.
-                ShardEffect::Replicate
+                ShardEffect::Local(_)
+                | ShardEffect::Replicate
                 | ShardEffect::CannotServe { .. }
                 | ShardEffect::Settled { .. } => {}
             }
@@ -286,6 +288,7 @@ impl Scene {
                 ShardEffect::Values { header, rows, .. } => self.values(shard, &header, &rows),
                 ShardEffect::Close { .. }
                 | ShardEffect::Report(_)
+                | ShardEffect::Local(_)
                 | ShardEffect::Replicate
                 | ShardEffect::CannotServe { .. }
                 | ShardEffect::Settled { .. } => continue,

@@ -2,7 +2,7 @@
 //!
 //! Each report is checked for its epoch, phase, cut and attempt where it is taken in. Stale reports are ignored.
 
-use heddle_protocol::control::{HeartbeatStats, Report, ShardStop};
+use heddle_protocol::control::{HeartbeatStats, Report, ShardReport, ShardStop};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt, TaskId,
@@ -53,16 +53,9 @@ impl Core {
             Report::ShardsReady { .. }
             | Report::LoadFailed { .. }
             | Report::CopiesPassedOver { .. }
-            | Report::Begun { .. }
-            | Report::PhaseEnded { .. } => self.shard_report(member.slot, report),
-            Report::ViewTaken { .. }
-            | Report::Lagging { .. }
-            | Report::InSync { .. }
-            | Report::Ahead { .. }
-            | Report::ShardDrained { .. } => self.replica_report(member, report),
+            | Report::Begun { .. } => self.pserver_report(member.slot, report),
+            Report::Shard { epoch, report } => self.shard_report(member, epoch, report),
             Report::CutArmed { .. }
-            | Report::SnapshotTaken { .. }
-            | Report::CutAborted { .. }
             | Report::Saved { .. }
             | Report::SaveFailed { .. }
             | Report::AtBarrier { .. } => self.cut_report(member, report),
@@ -81,29 +74,42 @@ impl Core {
         }
     }
 
-    fn replica_report(&mut self, primary: Member, report: Report) {
+    fn shard_report(&mut self, member: Member, epoch: Epoch, report: ShardReport) {
+        let (slot, primary) = (member.slot, member);
         match report {
-            Report::ViewTaken { epoch, shard, term, version: _ } => {
+            ShardReport::PhaseEnded { phase, shard, step, sums } => {
+                self.shard_ended(slot, epoch, phase, shard, step, sums);
+            }
+            ShardReport::ViewTaken { shard, term, version: _ } => {
                 self.view_taken(epoch, ServedShard { primary, shard, term });
             }
-            Report::Lagging { epoch, shard, term, member: backup } => {
+            ShardReport::Lagging { shard, term, member: backup } => {
                 self.backup_lags(epoch, ServedShard { primary, shard, term }, backup);
             }
-            Report::InSync { epoch, shard, term, member: backup, order } => {
-                let served = ServedShard { primary, shard, term };
-                self.copy_filled(epoch, served, backup, order);
+            ShardReport::InSync { shard, term, member: backup, order } => {
+                self.copy_filled(epoch, ServedShard { primary, shard, term }, backup, order);
             }
-            Report::Ahead { epoch, shard, term, member: ahead } => {
+            ShardReport::Ahead { shard, term, member: ahead } => {
                 self.copy_is_ahead(epoch, ServedShard { primary, shard, term }, ahead);
             }
-            Report::ShardDrained { epoch, shard, term, version, number } => {
+            ShardReport::Drained { shard, term, version, number } => {
                 self.shard_drained(primary, epoch, ShardStop { shard, term, version }, number);
             }
-            other => debug_assert!(false, "not a report about copies: {other:?}"),
+            // A slot that does not hold the shard any more.
+            ShardReport::SnapshotTaken { shard, .. } | ShardReport::CutAborted { shard, .. }
+                if !self.stage.holds(slot, shard) => {}
+            ShardReport::SnapshotTaken { shard, cut, step } => {
+                let (fleet, ctx) = (&self.fleet, &mut self.ctx);
+                let ended = self.checkpoints.snapped(cut, epoch, shard, step, fleet, ctx);
+                self.cut_ended(ended);
+            }
+            ShardReport::CutAborted { shard, cut, step, reason } => {
+                self.shard_gave_up(slot, cut, epoch, shard, step, &reason);
+            }
         }
     }
 
-    fn shard_report(&mut self, slot: Slot, report: Report) {
+    fn pserver_report(&mut self, slot: Slot, report: Report) {
         match report {
             Report::ShardsReady { epoch, from_memory, from_storage, loaded } => {
                 if epoch == self.ctx.epoch() {
@@ -122,9 +128,6 @@ impl Core {
                     self.phase_begun(slot);
                 }
             }
-            Report::PhaseEnded { epoch, phase, shard, step, sums } => {
-                self.shard_ended(slot, epoch, phase, shard, step, sums);
-            }
             other => debug_assert!(false, "not a report about shards: {other:?}"),
         }
     }
@@ -135,14 +138,6 @@ impl Core {
             Report::CutArmed { cut, epoch } => {
                 self.checkpoints.armed(slot, cut, epoch, &self.ctx);
                 None
-            }
-            Report::SnapshotTaken { cut, epoch, shard, step } if self.stage.holds(slot, shard) => {
-                self.checkpoints.snapped(cut, epoch, shard, step, &self.fleet, &mut self.ctx)
-            }
-            Report::CutAborted { cut, epoch, shard, step, reason }
-                if self.stage.holds(slot, shard) =>
-            {
-                return self.shard_gave_up(slot, cut, epoch, shard, step, &reason);
             }
             Report::Saved { cut, epoch, file, tables } => {
                 return self.shard_saved(slot, cut, epoch, file, tables);
@@ -156,9 +151,7 @@ impl Core {
                 None
             }
             // A slot that does not hold the shard any more.
-            Report::SnapshotTaken { .. }
-            | Report::CutAborted { .. }
-            | Report::SaveFailed { .. } => None,
+            Report::SaveFailed { .. } => None,
             other => {
                 debug_assert!(false, "not a report about a cut: {other:?}");
                 None

@@ -94,17 +94,12 @@ impl Takeover {
     /// is sent once, and a container's registration does not repeat it.
     pub(crate) fn keep(&mut self, connection: ConnectionId, report: Report) -> Option<Report> {
         match report {
-            Report::PhaseEnded { .. }
+            Report::Shard { .. }
             | Report::Progress { .. }
             | Report::TaskFinished { .. }
             | Report::TaskSteps { .. }
             | Report::TaskFailed { .. }
             | Report::LaneFenced { .. }
-            | Report::ViewTaken { .. }
-            | Report::Lagging { .. }
-            | Report::InSync { .. }
-            | Report::Ahead { .. }
-            | Report::ShardDrained { .. }
             | Report::Drained { .. } => {
                 self.reports.push((connection, report));
                 None

@@ -1,7 +1,7 @@
 //! Cuts that fail, and what a manifest must not contain.
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, EndCut, Operation, Report};
+use heddle_protocol::control::{Command, CutAt, EndCut, Operation, Report, ShardReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
@@ -148,7 +148,15 @@ fn shard_that_aborts_ends_the_cut_and_lets_trainers_join() {
     assert!(job.process(job.trainer(0)).tasks.is_empty());
     job.report(
         p0,
-        Report::CutAborted { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
+        Report::Shard {
+            epoch,
+            report: ShardReport::CutAborted {
+                cut,
+                shard,
+                step: None,
+                reason: "waited too long".to_owned(),
+            },
+        },
     );
     assert!(ended(&job, cut));
     assert!(!job.process(job.trainer(0)).tasks.is_empty());
@@ -234,12 +242,14 @@ fn cut_step_named_too_late_is_named_again_further_ahead() {
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
     job.report(
         p0,
-        Report::CutAborted {
-            cut: first,
+        Report::Shard {
             epoch,
-            shard,
-            step: Some(Step(50)),
-            reason: "beyond it".to_owned(),
+            report: ShardReport::CutAborted {
+                cut: first,
+                shard,
+                step: Some(Step(50)),
+                reason: "beyond it".to_owned(),
+            },
         },
     );
     let (second, CutAt::Steps(again)) = (job.cut(), job.cut_at()) else {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{
-    Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardView,
+    Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardReport, ShardView,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
@@ -179,7 +179,10 @@ fn s8_a_copy_leaves_the_set_before_its_primary_stops_waiting() {
     let epoch = epoch(&job);
     job.auto.journal = false;
     job.sent.clear();
-    let lags = Report::Lagging { epoch, shard: view.shard, term: view.term, member: backup };
+    let lags = Report::Shard {
+        epoch,
+        report: ShardReport::Lagging { shard: view.shard, term: view.term, member: backup },
+    };
     job.report(view.primary, lags.clone());
     assert!(job.sent.is_empty(), "the primary waits until the record is durable");
     // The primary dies before it is: the backup is not promoted any more.
@@ -200,7 +203,10 @@ fn a_lagging_backup_leaves_once_and_by_its_primary_alone() {
     let view = views_of(&job)[0][0].clone();
     let backup = *view.in_sync.iter().find(|it| **it != view.primary).unwrap();
     let epoch = epoch(&job);
-    let lags = |term| Report::Lagging { epoch, shard: view.shard, term, member: backup };
+    let lags = |term| Report::Shard {
+        epoch,
+        report: ShardReport::Lagging { shard: view.shard, term, member: backup },
+    };
     job.report(backup, lags(view.term));
     job.report(view.primary, lags(Term(9)));
     assert_eq!(views_of(&job).len(), 1, "not its primary, or not in its term");
@@ -274,7 +280,10 @@ fn s21_copy_with_more_is_promoted_instead() {
     let view = views_of(&job)[1].iter().find(|it| it.term == Term(2)).cloned().unwrap();
     let (shard, primary) = (view.shard, view.primary);
     let other = *view.in_sync.iter().find(|it| **it != primary).unwrap();
-    let ahead = |term, member| Report::Ahead { epoch: before, shard, term, member };
+    let ahead = |term, member| Report::Shard {
+        epoch: before,
+        report: ShardReport::Ahead { shard, term, member },
+    };
     let known = views_of(&job).len();
     job.report(other, ahead(Term(2), primary));
     job.report(primary, ahead(Term(1), other));
@@ -298,11 +307,13 @@ fn a_lost_backup_is_left_out_and_no_trainer_receives_a_thing() {
     job.sent.clear();
     let view = views_of(&job)[0].iter().find(|view| view.in_sync.len() == 2).cloned().unwrap();
     assert!(backups.contains(&job.pserver(1)));
-    let lags = Report::Lagging {
+    let lags = Report::Shard {
         epoch: before,
-        shard: view.shard,
-        term: view.term,
-        member: *view.in_sync.iter().find(|it| **it != view.primary).unwrap(),
+        report: ShardReport::Lagging {
+            shard: view.shard,
+            term: view.term,
+            member: *view.in_sync.iter().find(|it| **it != view.primary).unwrap(),
+        },
     };
     job.report(view.primary, lags);
     assert!(job.sent.iter().all(|(_, it)| !matches!(it, Command::Work { .. })));
@@ -499,7 +510,10 @@ fn fenced_attempt_commits_no_complete_checkpoint() {
     let view = views_of(&job)[0][0].clone();
     let member = *view.in_sync.iter().find(|member| **member != view.primary).expect("a backup");
     let (epoch, shard, term) = (epoch(&job), view.shard, view.term);
-    job.report(view.primary, Report::Lagging { epoch, shard, term, member });
+    job.report(
+        view.primary,
+        Report::Shard { epoch, report: ShardReport::Lagging { shard, term, member } },
+    );
     assert!(job.durable < job.records.len(), "a view waits for the journal");
     job.snap_all(job.cut(), 0);
     job.save_all(job.cut());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heddle_am_core::{Event, RecordedView};
-use heddle_protocol::control::{Command, HandOver, Operation, Report, ShardStop};
+use heddle_protocol::control::{Command, HandOver, Operation, Report, ShardReport, ShardStop};
 use heddle_protocol::ids::{Epoch, Member, Slot, Term};
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent, JobState};
@@ -58,7 +58,7 @@ fn orders(job: &Job) -> Vec<(Member, HandOver)> {
 
 fn drained(epoch: Epoch, stop: ShardStop, number: u64) -> Report {
     let ShardStop { shard, term, version } = stop;
-    Report::ShardDrained { epoch, shard, term, version, number }
+    Report::Shard { epoch, report: ShardReport::Drained { shard, term, version, number } }
 }
 
 /// A job that has ordered a hand-over after a loss, which is not answered.

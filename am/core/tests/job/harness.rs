@@ -14,8 +14,8 @@ use heddle_am_core::{
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
     LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverState, Registration,
-    ReplicaState, Report, SetViews, ShardState, ShardStop, ShardView, TakeCut, TaskGrant,
-    TaskPosition, TrainerState,
+    ReplicaState, Report, SetViews, ShardReport, ShardState, ShardStop, ShardView, TakeCut,
+    TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -618,7 +618,10 @@ impl Job {
             }
             Command::HandOver(HandOver { epoch, shards }) if auto.hand_over => {
                 ups.extend(shards.into_iter().map(|ShardStop { shard, term, version }| {
-                    Report::ShardDrained { epoch, shard, term, version, number: 0 }
+                    Report::Shard {
+                        epoch,
+                        report: ShardReport::Drained { shard, term, version, number: 0 },
+                    }
                 }));
             }
             Command::Members { trainers } => process.members = trainers,
@@ -718,7 +721,13 @@ impl Job {
             let (epoch, phase) = (process.epoch, process.phase.expect("it serves one").no);
             for shard in process.shards.clone() {
                 let (step, sums) = (Step(step), counted.filter(|_| shard == RECORD_COUNTER));
-                self.report(member, Report::PhaseEnded { epoch, phase, shard, step, sums });
+                self.report(
+                    member,
+                    Report::Shard {
+                        epoch,
+                        report: ShardReport::PhaseEnded { phase, shard, step, sums },
+                    },
+                );
             }
         }
     }
@@ -851,7 +860,10 @@ impl Process {
             // A refill has brought it.
             self.shards.push(shard);
         }
-        (Some(primary) == self.me).then_some(Report::ViewTaken { epoch, shard, term, version })
+        (Some(primary) == self.me).then_some(Report::Shard {
+            epoch,
+            report: ShardReport::ViewTaken { shard, term, version },
+        })
     }
 
     fn busy(&self) -> TrainerState {
@@ -869,7 +881,10 @@ pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Rep
     process
         .shards
         .iter()
-        .map(|shard| Report::SnapshotTaken { cut, epoch, shard: *shard, step })
+        .map(|shard| Report::Shard {
+            epoch,
+            report: ShardReport::SnapshotTaken { cut, shard: *shard, step },
+        })
         .collect()
 }
 

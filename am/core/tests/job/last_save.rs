@@ -1,7 +1,7 @@
 //! A job that fails saves the state of its shards first, where they are whole.
 
 use heddle_am_core::{Exit, StoreCall, Stored};
-use heddle_protocol::control::{CutAt, Operation, Report};
+use heddle_protocol::control::{CutAt, Operation, Report, ShardReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Role, Step, TaskAttempt, TaskId};
@@ -93,7 +93,10 @@ fn shards_beyond_the_last_heartbeat_are_cut_where_they_are() {
     let process = job.process(pserver);
     let (epoch, shard) = (process.epoch, process.shards[0]);
     let (step, reason) = (Some(Step(12)), "stands at 12".to_owned());
-    job.report(pserver, Report::CutAborted { cut, epoch, shard, step, reason });
+    job.report(
+        pserver,
+        Report::Shard { epoch, report: ShardReport::CutAborted { cut, shard, step, reason } },
+    );
     assert_eq!(job.cut_at(), CutAt::Steps(Step(12)), "no margin: no step follows");
     job.snap_all(job.cut(), 12);
     job.save_all(job.cut());

@@ -1,7 +1,7 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, LoadShards, Operation, Report};
+use heddle_protocol::control::{Command, CutAt, LoadShards, Operation, Report, ShardReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -209,12 +209,14 @@ fn phase_end_of_the_epoch_before_is_ignored() {
     for shard in shards {
         job.report(
             p1,
-            Report::PhaseEnded {
+            Report::Shard {
                 epoch: epoch(0),
-                phase: job.core.view().phase,
-                shard,
-                step: Step(3),
-                sums: None,
+                report: ShardReport::PhaseEnded {
+                    phase: job.core.view().phase,
+                    shard,
+                    step: Step(3),
+                    sums: None,
+                },
             },
         );
     }
@@ -222,12 +224,14 @@ fn phase_end_of_the_epoch_before_is_ignored() {
     for shard in job.process(p0).shards.clone() {
         job.report(
             p0,
-            Report::PhaseEnded {
+            Report::Shard {
                 epoch: epoch(1),
-                phase: job.core.view().phase,
-                shard,
-                step: Step(3),
-                sums: None,
+                report: ShardReport::PhaseEnded {
+                    phase: job.core.view().phase,
+                    shard,
+                    step: Step(3),
+                    sums: None,
+                },
             },
         );
     }

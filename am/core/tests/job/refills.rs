@@ -1,7 +1,7 @@
 //! Refills: shards that have lost a copy get another one while the job goes on.
 
 use heddle_am_core::{Event, Record, RecordedView};
-use heddle_protocol::control::{Command, Report, ShardView};
+use heddle_protocol::control::{Command, Report, ShardReport, ShardView};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{RecoveryKind, WarningCode};
@@ -37,7 +37,7 @@ fn open(job: &Job) -> Vec<(ShardId, Member, ViewVersion)> {
 
 fn in_sync(job: &Job, (shard, member, order): (ShardId, Member, ViewVersion)) -> Report {
     let term = last_view(job, shard).term;
-    Report::InSync { epoch: epoch(job), shard, term, member, order }
+    Report::Shard { epoch: epoch(job), report: ShardReport::InSync { shard, term, member, order } }
 }
 
 /// Ends all refills, also those that follow.
@@ -130,13 +130,21 @@ fn s7_copy_counts_after_its_record_and_by_its_primary_alone() {
     let before = views_of(&job).len();
     job.report(member, right.clone());
     let (epoch, term) = (epoch(&job), last_view(&job, shard).term);
-    let wrong_term = Report::InSync { epoch, shard, term: Term(9), member, order };
-    let wrong_order =
-        Report::InSync { epoch, shard, term, member, order: ViewVersion(order.0 - 1) };
+    let wrong_term = Report::Shard {
+        epoch,
+        report: ShardReport::InSync { shard, term: Term(9), member, order },
+    };
+    let wrong_order = Report::Shard {
+        epoch,
+        report: ShardReport::InSync { shard, term, member, order: ViewVersion(order.0 - 1) },
+    };
     job.report(primary, wrong_term);
     job.report(primary, wrong_order);
     let other = Epoch { count: 9, ..epoch };
-    job.report(primary, Report::InSync { epoch: other, shard, term, member, order });
+    job.report(
+        primary,
+        Report::Shard { epoch: other, report: ShardReport::InSync { shard, term, member, order } },
+    );
     assert_eq!(views_of(&job).len(), before, "not its primary, term, refill or epoch");
     job.auto.journal = false;
     job.sent.clear();
@@ -200,7 +208,10 @@ fn s15_new_attempt_orders_refills_under_another_number() {
     let stale = earlier.iter().find(|(shard, ..)| later.iter().any(|(of, ..)| of == shard));
     let (shard, member, order) = *stale.unwrap();
     let term = last_view(&next, shard).term;
-    let report = Report::InSync { epoch: epoch(&next), shard, term, member, order };
+    let report = Report::Shard {
+        epoch: epoch(&next),
+        report: ShardReport::InSync { shard, term, member, order },
+    };
     next.report(last_view(&next, shard).primary, report);
     assert_eq!(last_view(&next, shard).in_sync.len(), 1, "of an order that does not hold any more");
     fill_all(&mut next);
@@ -266,7 +277,10 @@ fn rows_that_no_frame_can_carry_are_named_at_the_start() {
 }
 
 fn lagging(job: &Job, (shard, member, _): (ShardId, Member, ViewVersion)) -> Report {
-    Report::Lagging { epoch: epoch(job), shard, term: last_view(job, shard).term, member }
+    Report::Shard {
+        epoch: epoch(job),
+        report: ShardReport::Lagging { shard, term: last_view(job, shard).term, member },
+    }
 }
 
 /// Two pservers that do not reach each other, but the ApplicationMaster and the trainers.

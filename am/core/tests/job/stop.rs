@@ -1,7 +1,7 @@
 //! An operator's orderly stop ends with a checkpoint; and the choice of the step of a BSP cut.
 
 use heddle_am_core::{ContainerName, Core, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{CutAt, Operation, Report};
+use heddle_protocol::control::{CutAt, Operation, Report, ShardReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
@@ -24,12 +24,14 @@ fn named(job: &Job) -> u64 {
 fn passed(job: &mut Job, step: u64) {
     let (pserver, cut) = (job.pserver(0), job.cut());
     let process = job.process(pserver);
-    let up = Report::CutAborted {
-        cut,
+    let up = Report::Shard {
         epoch: process.epoch,
-        shard: process.shards[0],
-        step: Some(Step(step)),
-        reason: format!("asked for an earlier step, stands at {step}"),
+        report: ShardReport::CutAborted {
+            cut,
+            shard: process.shards[0],
+            step: Some(Step(step)),
+            reason: format!("asked for an earlier step, stands at {step}"),
+        },
     };
     job.report(pserver, up);
 }

@@ -44,6 +44,7 @@ mod tests {
 
     use crossbeam::channel::unbounded;
     use heddle_protocol::ids::Generation;
+    use heddle_shard::LocalReport;
 
     use super::*;
     use crate::message::{CoordinatorInput, DataReport};
@@ -61,7 +62,8 @@ mod tests {
             let mut coordinator = Coordinator::new(Vec::new(), workers, Box::new(drop), status);
             coordinator.epoch = epoch(2);
             coordinator.owners.extend([(shard, 1), (kept, 1)]);
-            let left = DataReport::CopyLeft { thread, epoch: epoch(of), shard };
+            let report = LocalReport::CopyLeft { shard };
+            let left = DataReport::Local { thread, epoch: epoch(of), report };
             coordinator.on(CoordinatorInput::Data(left));
             let context = format!("thread {thread}, epoch {of}");
             assert_eq!(coordinator.owners.contains_key(&shard), is_owned, "{context}");

@@ -156,12 +156,12 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 #[cfg(test)]
 mod tests {
     use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
-    use heddle_protocol::control::{CutAt, LoadShards, Phase, Sharing, TakeCut};
+    use heddle_protocol::control::{CutAt, LoadShards, Phase, ShardReport, Sharing, TakeCut};
     use heddle_protocol::handshake::{Mechanism, Secret};
     use heddle_protocol::ids::{
         CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
     };
-    use heddle_shard::{Shard, ShardConfig, ShardReport, SparseLimits};
+    use heddle_shard::{Shard, ShardConfig, SparseLimits};
 
     use std::sync::Arc;
     use std::time::Instant;

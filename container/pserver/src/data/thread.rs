@@ -13,7 +13,7 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
-use heddle_shard::{Conn, ReplicationLimits, ShardEffect, ShardReport, ShardSet, ShardSetError};
+use heddle_shard::{Conn, ReplicationLimits, ShardEffect, ShardSet, ShardSetError};
 use tokio::sync::Notify;
 
 use super::handshake::Expected;
@@ -160,17 +160,13 @@ impl DataThread {
                 tracing::error!(%shard, "copy_does_not_fit");
                 std::process::exit(ContainerExitCode::Failed.number());
             }
-            ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
-                let (thread, epoch) = (self.index, self.shards.borrow().epoch());
-                self.report(DataReport::FillOrdered { thread, epoch, shard, order });
-            }
-            ShardEffect::Report(ShardReport::CopyLeft { shard }) => {
-                let (thread, epoch) = (self.index, self.shards.borrow().epoch());
-                self.report(DataReport::CopyLeft { thread, epoch, shard });
-            }
             ShardEffect::Report(report) => {
                 let epoch = self.shards.borrow().epoch();
                 self.report(DataReport::Report { epoch, report });
+            }
+            ShardEffect::Local(report) => {
+                let (thread, epoch) = (self.index, self.shards.borrow().epoch());
+                self.report(DataReport::Local { thread, epoch, report });
             }
         }
     }

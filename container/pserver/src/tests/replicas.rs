@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use heddle_protocol::control::{BackupPlace, BeginPhase, SetViews, ShardView};
+use heddle_protocol::control::{BackupPlace, BeginPhase, Report, SetViews, ShardReport, ShardView};
 use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Term, ViewVersion};
 
@@ -108,7 +108,9 @@ fn promoted_backup_continues_where_its_primary_was_lost() {
     let lone = pair.view(0, 2, 1, &[1]);
     pair.give_view(1, lone);
     let taken = pair.rigs[0].wait(|up| match up {
-        Report::ViewTaken { shard, term, version, .. } => Some((shard.0, term.0, version.0)),
+        Report::Shard { report: ShardReport::ViewTaken { shard, term, version, .. }, .. } => {
+            Some((shard.0, term.0, version.0))
+        }
         _ => None,
     });
     assert_eq!(taken, (0, 2, 1));
@@ -136,7 +138,9 @@ fn lost_backup_is_reported_and_left_out_by_a_view() {
     let second = push(&mut peer, 1);
     peer.send(second, &[-1.0]);
     let lagging = pair.rigs[0].wait(|up| match up {
-        Report::Lagging { shard, member, .. } => Some((shard.0, *member)),
+        Report::Shard { report: ShardReport::Lagging { shard, member, .. }, .. } => {
+            Some((shard.0, *member))
+        }
         _ => None,
     });
     assert_eq!(lagging, (0, pserver(1)));
@@ -177,7 +181,9 @@ fn streams_are_encrypted_where_the_job_demands_it() {
     let lone = pair.view(0, 2, 1, &[1]);
     drop(pair.rigs.remove(0));
     pair.give_view(1, lone);
-    pair.rigs[0].wait(|up| matches!(up, Report::ViewTaken { .. }).then_some(()));
+    pair.rigs[0].wait(|up| {
+        matches!(up, Report::Shard { report: ShardReport::ViewTaken { .. }, .. }).then_some(())
+    });
 }
 
 impl Peer {

@@ -10,13 +10,13 @@
 
 use std::time::Duration;
 
-use heddle_protocol::control::ShardStop;
+use heddle_protocol::control::{ShardReport, ShardStop};
 use heddle_protocol::ids::{Member, ShardId};
 use heddle_protocol::mutation::Mutation;
 
 use super::copy::Useless;
 use super::{CopyRole, Replication, ShardReplica};
-use crate::effect::{ShardEffect, ShardReport};
+use crate::effect::ShardEffect;
 
 /// How long a shard stands still at the most: more than a round trip to backups and a record take.
 const STOP_MAX: Duration = Duration::from_secs(2);

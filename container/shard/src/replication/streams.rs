@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle_protocol::control::ShardReport;
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::ShardId;
 use heddle_protocol::mutation::Mutation;
@@ -12,7 +13,7 @@ use super::backup_stream::{Alignment, BackupStream, Peer};
 use super::outgoing_fill::{self, FillNeed};
 use super::{CopyRole, Replication, ShardReplica, StreamEntry};
 use crate::change::ShardChange;
-use crate::effect::{ShardEffect, ShardReport};
+use crate::effect::ShardEffect;
 use crate::shard::FillPiece;
 
 impl Replication {

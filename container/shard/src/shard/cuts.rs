@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use heddle_protocol::control::ShardReport;
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Step};
 
@@ -9,7 +10,7 @@ use super::Shard;
 use crate::change::ShardChange;
 use crate::content::{SnapshotGone, SnapshotHead};
 use crate::dedup::DedupState;
-use crate::effect::{ShardEffect, ShardReport};
+use crate::effect::ShardEffect;
 use crate::snapshots::ArmedCut;
 
 impl Shard {

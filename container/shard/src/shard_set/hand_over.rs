@@ -24,7 +24,7 @@ impl Replicas {
 
 impl ShardSet {
     /// Another copy is to serve these shards. Each stops, and reports when every in-sync copy has its last change
-    /// ([`Drained`](crate::ShardReport::Drained)).
+    /// ([`Drained`](heddle_protocol::control::ShardReport::Drained)).
     ///
     /// # Errors
     /// The epoch is not the set's.

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView};
+use heddle_protocol::control::{
+    LoadShards, ReplicaState, ReplicationLag, SetViews, ShardReport, ShardView,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
 use heddle_protocol::mutation::Mutation;
 
 use super::{ShardSet, ShardSetError};
 use crate::change::ShardChange;
-use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
+use crate::effect::{Conn, Flow, LocalReport, ShardEffect};
 use crate::frame::Frame;
 use crate::replication::{FillTurn, Peer, Replication, ReplicationLimits, StreamEntry, Turn};
 use crate::shard::Shard;
@@ -229,7 +231,7 @@ impl ShardSet {
             self.missing.remove(&id);
             self.replicas.copies.remove(id);
             self.replicas.waits_since.remove(&id);
-            out.push(ShardEffect::Report(ShardReport::CopyLeft { shard: id }));
+            out.push(ShardEffect::Local(LocalReport::CopyLeft { shard: id }));
         }
     }
 
@@ -237,11 +239,11 @@ impl ShardSet {
     fn order_fill(&mut self, shard: ShardId, order: ViewVersion, out: &mut Vec<ShardEffect>) {
         self.missing.remove(&shard);
         if !self.shards.contains_key(&shard) {
-            out.push(ShardEffect::Report(ShardReport::FillOrdered { shard, order }));
+            out.push(ShardEffect::Local(LocalReport::FillOrdered { shard, order }));
         }
     }
 
-    /// Installs a shard of zeros for a refill ([`ShardReport::FillOrdered`]). It is dropped if the refill is not ordered any more.
+    /// Installs a shard of zeros for a refill ([`LocalReport::FillOrdered`]). It is dropped if the refill is not ordered any more.
     pub fn install_empty(&mut self, epoch: Epoch, order: ViewVersion, shard: Shard) {
         let copy = self.replicas.copies.copy_mut(shard.id()).filter(|_| epoch == self.epoch);
         if copy.is_some_and(|copy| copy.fill_order() == Some(order)) {
@@ -356,7 +358,7 @@ impl ShardSet {
             shard.end_cut(cut, false);
         } else if shard.has_snapshot(cut) {
             let step = shard.step();
-            out.push(ShardEffect::Report(ShardReport::CopySnapped { shard: id, cut, step }));
+            out.push(ShardEffect::Local(LocalReport::CopySnapped { shard: id, cut, step }));
         }
     }
 

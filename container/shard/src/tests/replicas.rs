@@ -70,6 +70,8 @@ struct Copies {
     /// Answers to the trainer.
     answers: Vec<(usize, Header)>,
     reports: Vec<(usize, ShardReport)>,
+    /// Reports to the process.
+    local: Vec<(usize, LocalReport)>,
     settled: Vec<u64>,
     /// Copies that were to serve and cannot.
     cannot_serve: Vec<(usize, ShardId)>,
@@ -110,6 +112,7 @@ impl Copies {
             back: VecDeque::new(),
             answers: Vec::new(),
             reports: Vec::new(),
+            local: Vec::new(),
             settled: Vec::new(),
             cannot_serve: Vec::new(),
             config,
@@ -170,11 +173,12 @@ impl Copies {
                         None => self.answers.push((host, header)),
                     }
                 }
-                ShardEffect::Report(ShardReport::FillOrdered { order, .. }) => {
+                ShardEffect::Local(LocalReport::FillOrdered { order, .. }) => {
                     let epoch = self.hosts[host].epoch();
                     self.hosts[host].install_empty(epoch, order, Shard::new(&self.config));
                 }
                 ShardEffect::Report(report) => self.reports.push((host, report)),
+                ShardEffect::Local(report) => self.local.push((host, report)),
                 ShardEffect::Settled { ask } => self.settled.push(ask),
                 ShardEffect::CannotServe { shard } => self.cannot_serve.push((host, shard)),
                 ShardEffect::Close { .. } | ShardEffect::Replicate => {}
@@ -283,5 +287,9 @@ impl Copies {
 
     fn reports_of(&self, host: usize) -> Vec<&ShardReport> {
         self.reports.iter().filter(|(from, _)| *from == host).map(|(_, report)| report).collect()
+    }
+
+    fn local_of(&self, host: usize) -> Vec<&LocalReport> {
+        self.local.iter().filter(|(from, _)| *from == host).map(|(_, report)| report).collect()
     }
 }

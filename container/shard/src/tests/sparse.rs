@@ -120,8 +120,8 @@ fn rows_without_room_are_dropped_and_counted_or_fail_the_job() {
     assert_eq!(node.push_positions(conn, whole(0, 0), &[1, 2, 3, 4], -1.0), Some(Status::Ok));
     assert_eq!(node.done(conn, 0, 0), Some(Status::Ok));
     assert_eq!(node.rows(), 0, "all or nothing");
-    let full = ShardReport::TableFull { shard: ShardId(0), table: TableId(0), rows: 0 };
-    assert_eq!(node.reports, [full]);
+    let full = LocalReport::TableFull { shard: ShardId(0), table: TableId(0), rows: 0 };
+    assert_eq!(node.local, [full]);
 }
 
 #[test]

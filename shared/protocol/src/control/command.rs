@@ -290,10 +290,10 @@ pub enum Command {
     /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
     Begin(BeginPhase),
     /// Pserver: views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
-    /// stops waiting for a backup, by a view alone. Answered by [`Report::ViewTaken`](super::Report::ViewTaken) by the primary.
+    /// stops waiting for a backup, by a view alone. Answered by [`ShardReport::ViewTaken`](super::ShardReport::ViewTaken) by the primary.
     Views(SetViews),
     /// Pserver, primary of these shards: another copy is to serve them. Change them no more, and report when every in-sync copy
-    /// has everything ([`Report::ShardDrained`](super::Report::ShardDrained)). A later view ends that, and so do a phase, a cut,
+    /// has everything ([`ShardReport::Drained`](super::ShardReport::Drained)). A later view ends that, and so do a phase, a cut,
     /// and two seconds.
     HandOver(HandOver),
     /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does

@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{LaneGrant, TaskHandOut};
 use super::model_save::{ExportFailure, ExportedModel, SaveRequest};
+use super::shard::ShardReport;
 use super::state::{HeartbeatStats, PserverState, ShardState, TaskPosition, TrainerState};
 use crate::failure::Failure;
-use crate::ids::{
-    CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId, Term, ViewVersion,
-};
+use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, TaskAttempt, TaskId};
 use crate::manifest::ShardFile;
-use crate::metrics::{RecordSums, TaskMetrics};
+use crate::metrics::TaskMetrics;
 use crate::table_statistics::TableStatistics;
 
 /// A line from a container.
@@ -61,19 +60,13 @@ pub enum Report {
         /// The phase.
         phase: PhaseNo,
     },
-    /// Pserver, BSP: all lanes have ended on this shard and its last step is applied.
-    PhaseEnded {
-        /// The epoch.
+    /// Pserver: a report of one of its shards.
+    Shard {
+        /// The epoch that the shard is in.
         epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// The shard.
-        shard: ShardId,
-        /// Job steps applied in the phase; the same on every shard.
-        step: Step,
-        /// What its records add up to, from the shard that counts.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        sums: Option<RecordSums>,
+        /// The report; its tag is beside the epoch.
+        #[serde(flatten, rename = "shard_report")]
+        report: ShardReport,
     },
     /// Pserver: loaded a shard from another copy of its file, since these copies are missing or damaged.
     CopiesPassedOver {
@@ -90,31 +83,6 @@ pub enum Report {
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
-    },
-    /// Pserver: the snapshot of this shard is taken.
-    SnapshotTaken {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// BSP: job steps applied.
-        step: Step,
-    },
-    /// Pserver: this shard aborted the cut (waited too long, is beyond it, has received a higher one).
-    CutAborted {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// BSP, if it stands beyond the step that the cut names: job steps applied.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        step: Option<Step>,
-        /// Why.
-        reason: String,
     },
     /// Pserver: data and sidecar are durable in the staging directory. Of a cut of initial values they were, and are removed.
     Saved {
@@ -138,70 +106,6 @@ pub enum Report {
         shard: ShardId,
         /// Names the file and the cause.
         failure: Failure,
-    },
-    /// Pserver: serves the shard as its primary in this view, the answer to [`Command::Views`](super::Command::Views).
-    ViewTaken {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The version of the view.
-        version: ViewVersion,
-    },
-    /// Pserver, primary of the shard: a backup of the in-sync set is unreachable, or has not acknowledged for
-    /// `liveness.lag`. The primary waits for it until a view without it arrives. Or one that is being filled has taken
-    /// nothing for a while. Repeated as long as it holds.
-    Lagging {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The backup.
-        member: Member,
-    },
-    /// Pserver, primary of the shard: the backup that the view `order` ordered to fill has everything that was acknowledged,
-    /// and answers wait for it. From now on only a view ends that.
-    InSync {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The backup.
-        member: Member,
-        /// The number of the refill.
-        order: ViewVersion,
-    },
-    /// Pserver, promoted to primary of the shard: this copy of the set has changes that the primary does not have. The primary has
-    /// made none since, and waits for another view.
-    Ahead {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The copy.
-        member: Member,
-    },
-    /// Pserver, primary of the shard: it has stopped, and every in-sync copy has the change with this number, which is the last.
-    /// The answer to [`Command::HandOver`](super::Command::HandOver).
-    ShardDrained {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// The primary's term.
-        term: Term,
-        /// The version of its view.
-        version: ViewVersion,
-        /// The number of the last change.
-        number: u64,
     },
     /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
     /// the first step not acknowledged by every shard. All its later reports carry the cut.
@@ -342,6 +246,22 @@ pub struct Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Step;
+
+    #[test]
+    fn the_tag_of_a_shards_report_is_beside_its_epoch() {
+        let (shard, step) = (ShardId(3), Step(7));
+        let ended = ShardReport::PhaseEnded { shard, phase: PhaseNo(2), step, sums: None };
+        let report = Report::Shard { epoch: Epoch::default(), report: ended.clone() };
+        let json = serde_json::to_string(&report).expect("messages are JSON");
+        assert_eq!(
+            json,
+            r#"{"report":"shard","epoch":{"generation":0,"count":0},"shard_report":"phase-ended","shard":3,"phase":2,"step":7}"#
+        );
+        let arrived = serde_json::from_str(&json).expect("what was sent arrives");
+        let Report::Shard { report: arrived, .. } = arrived else { panic!("another report") };
+        assert_eq!(arrived, ended);
+    }
 
     #[test]
     fn sums_arrive_to_the_last_bit() {

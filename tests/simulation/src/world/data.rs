@@ -116,6 +116,7 @@ impl World {
             }
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
+            | ShardEffect::Local(_)
             | ShardEffect::Replicate
             | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => {

@@ -197,10 +197,10 @@ fn copy_that_is_left_out_is_reported_once() {
     for _ in 0..2 {
         copies.view(1, view(1, 2, &[0]));
     }
-    assert_eq!(copies.reports_of(1), [&ShardReport::CopyLeft { shard: ShardId(0) }]);
+    assert_eq!(copies.local_of(1), [&LocalReport::CopyLeft { shard: ShardId(0) }]);
     copies.view(0, view(1, 2, &[0]));
-    let left = |it: &&ShardReport| matches!(it, ShardReport::CopyLeft { .. });
-    assert_eq!(copies.reports_of(0).into_iter().filter(left).count(), 0, "the primary stays");
+    let left = |it: &&LocalReport| matches!(it, LocalReport::CopyLeft { .. });
+    assert_eq!(copies.local_of(0).into_iter().filter(left).count(), 0, "the primary stays");
 }
 
 #[test]

@@ -45,11 +45,11 @@ impl Copies {
     }
 
     fn copies_snapped(&self, host: usize) -> Vec<CutId> {
-        let snapped = |report: &&ShardReport| match report {
-            ShardReport::CopySnapped { cut, .. } => Some(*cut),
+        let snapped = |report: &&LocalReport| match report {
+            LocalReport::CopySnapped { cut, .. } => Some(*cut),
             _ => None,
         };
-        self.reports_of(host).iter().filter_map(snapped).collect()
+        self.local_of(host).iter().filter_map(snapped).collect()
     }
 
     fn has_snapshot(&mut self, host: usize, number: u32) -> bool {
