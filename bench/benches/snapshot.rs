@@ -6,7 +6,9 @@
 use std::time::{Duration, Instant};
 
 use heddle_bench::peer::{EPOCH, TrainerPeer, cut, pserver, wait};
-use heddle_protocol::control::{Command, CutAt, EndCut, Report, ShardReport, TakeCut};
+use heddle_protocol::control::{
+    Command, CutAt, EndCut, PserverReport, Report, ShardReport, TakeCut,
+};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 
@@ -60,7 +62,8 @@ fn main() {
         while server.reports().is_empty() {
             during.push(if number == 1 { scattered(&mut peer) } else { stream(&mut peer) });
         }
-        wait(&server, |up| matches!(up, Report::Saved { .. })).expect("saved");
+        wait(&server, |up| matches!(up, Report::Pserver(PserverReport::Saved { .. })))
+            .expect("saved");
         let saved = started.elapsed();
         report(&format!("{name}, while it is saved"), &during);
         println!(
@@ -83,7 +86,8 @@ fn saved_alone(bytes: u64, dir: &std::path::Path) {
     let started = Instant::now();
     take_cut(&server, 99, dir);
     for _ in 0..SHARDS {
-        wait(&server, |up| matches!(up, Report::Saved { .. })).expect("saved");
+        wait(&server, |up| matches!(up, Report::Pserver(PserverReport::Saved { .. })))
+            .expect("saved");
     }
     let took = started.elapsed().as_secs_f64();
     println!(

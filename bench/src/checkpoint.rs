@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use heddle_protocol::control::{Command, CutAt, EndCut, Report, TakeCut};
+use heddle_protocol::control::{Command, CutAt, EndCut, PserverReport, Report, TakeCut};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 
@@ -43,7 +43,7 @@ fn saves(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
         let begun = Instant::now();
         let staging = take_cut(&server, round, dir)?;
         for _ in 0..SHARDS {
-            wait(&server, |up| matches!(up, Report::Saved { .. }))?;
+            wait(&server, |up| matches!(up, Report::Pserver(PserverReport::Saved { .. })))?;
         }
         saved.add(rate(begun));
         end_cut(&server, round, &staging)?;
@@ -96,8 +96,10 @@ fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
 /// It could not be saved.
 pub(crate) fn is_saved(server: &Standalone) -> io::Result<bool> {
     match server.reports().try_recv() {
-        Ok(Report::SaveFailed { failure, .. }) => Err(io::Error::other(failure.to_string())),
-        Ok(Report::Saved { .. }) => Ok(true),
+        Ok(Report::Pserver(PserverReport::SaveFailed { failure, .. })) => {
+            Err(io::Error::other(failure.to_string()))
+        }
+        Ok(Report::Pserver(PserverReport::Saved { .. })) => Ok(true),
         Ok(_) | Err(_) => Ok(false),
     }
 }

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    BackupPlace, Command, FillOrder, LoadShards, Phase, Report, SetViews, ShardView, Sharing,
+    BackupPlace, Command, FillOrder, LoadShards, Phase, PserverReport, Report, SetViews, ShardView,
+    Sharing,
 };
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Mechanism, Secret, Verdict};
@@ -179,7 +180,7 @@ fn load(pserver: &Standalone, shards: Vec<ShardId>, views: Vec<ShardView>) -> io
         lost: None,
         views,
     }));
-    wait(pserver, |up| matches!(up, Report::ShardsReady { .. })).map(drop)
+    wait(pserver, |up| matches!(up, Report::Pserver(PserverReport::ShardsReady { .. }))).map(drop)
 }
 
 /// Takes reports until one is as wanted.
@@ -190,7 +191,8 @@ pub fn wait(pserver: &Standalone, wanted: impl Fn(&Report) -> bool) -> io::Resul
     loop {
         let report = pserver.reports().recv_timeout(REPORT_TIMEOUT).map_err(io::Error::other)?;
         match report {
-            Report::Fatal { failure } | Report::SaveFailed { failure, .. } => {
+            Report::Fatal { failure }
+            | Report::Pserver(PserverReport::SaveFailed { failure, .. }) => {
                 return Err(io::Error::other(failure.to_string()));
             }
             report if wanted(&report) => return Ok(report),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use heddle_optimizer::{KINDS, Optimizer};
-use heddle_protocol::control::Report;
+use heddle_protocol::control::{PserverReport, Report};
 use heddle_protocol::job_spec::position::position_of_key;
 
 use crate::checkpoint::{end_cut, is_saved, take_cut, write_plain};
@@ -142,7 +142,7 @@ fn table(rows: u32, dir: &Path, rounds: usize) -> io::Result<Vec<Measurement>> {
         end_cut(&server, 2 * round + 1, &staging)?;
         let begun = Instant::now();
         let staging = take_cut(&server, 2 * round + 2, dir)?;
-        wait(&server, |up| matches!(up, Report::Saved { .. }))?;
+        wait(&server, |up| matches!(up, Report::Pserver(PserverReport::Saved { .. })))?;
         saved.add(rate(begun));
         end_cut(&server, 2 * round + 2, &staging)?;
         let plain = dir.join(format!("plain-{round}"));

@@ -14,7 +14,9 @@ use heddle_agent::{
 };
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_am::event_log::{EventLog, EventOutput};
-use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Registration, Report};
+use heddle_protocol::control::{
+    Command, CommandEnvelope, HeartbeatStats, PserverReport, Registration, Report, TrainerReport,
+};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -157,7 +159,7 @@ async fn registers_reports_and_is_commanded(mut server: Server) {
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
     assert!(matches!(command, Command::Drain));
-    agent.reporter().send(Report::Stepping { epoch: Epoch::default() });
+    agent.reporter().send(Report::Trainer(TrainerReport::Stepping { epoch: Epoch::default() }));
     let ApiInput::SessionLine { line, .. } = server.next().await else {
         panic!("the report arrives")
     };
@@ -176,7 +178,7 @@ async fn registers_reports_and_is_commanded(mut server: Server) {
     assert!(matches!(line.report, Report::Register(_)));
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
     assert_eq!(line.seq, 1);
-    assert!(matches!(line.report, Report::Stepping { .. }));
+    assert!(matches!(line.report, Report::Trainer(TrainerReport::Stepping { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,12 +190,12 @@ async fn a_stalled_master_does_not_stop_container_timers() {
     };
     // Nothing is taken from the server's queue from here on: queues and socket buffers fill up, some 10 MB.
     for _ in 0..50_000 {
-        agent.reporter().send(Report::SaveFailed {
+        agent.reporter().send(Report::Pserver(PserverReport::SaveFailed {
             cut: CutId { generation: Generation(1), number: 1 },
             epoch: Epoch::default(),
             shard: ShardId(0),
             failure: Failure::new(ErrorClass::Unreachable, "x".repeat(400)),
-        });
+        }));
     }
     let beats = || server.beats.load(Ordering::Relaxed);
     let before = beats();

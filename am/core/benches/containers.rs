@@ -27,8 +27,9 @@ use heddle_am_core::{
     SurvivingContainer,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
-    Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverReport, PserverState, Registration,
+    ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerReport,
+    TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -226,21 +227,21 @@ impl Rig {
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
                     member,
-                    Report::ShardsReady {
+                    Report::Pserver(PserverReport::ShardsReady {
                         epoch,
                         from_memory: 0,
                         from_storage: 1,
                         loaded: Vec::new(),
-                    },
+                    }),
                 );
             }
             Command::Begin(BeginPhase { epoch, phase }) => {
                 self.phase = phase.no;
                 let phase = phase.no;
-                self.say(member, Report::Begun { epoch, phase });
+                self.say(member, Report::Pserver(PserverReport::Begun { epoch, phase }));
             }
             Command::Cut(TakeCut { cut, epoch, .. }) => {
-                self.say(member, Report::CutArmed { cut, epoch });
+                self.say(member, Report::Pserver(PserverReport::CutArmed { cut, epoch }));
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
                     self.say(
@@ -251,12 +252,20 @@ impl Rig {
                         },
                     );
                     let file = file(shard);
-                    self.say(member, Report::Saved { cut, epoch, file, tables: Vec::new() });
+                    self.say(
+                        member,
+                        Report::Pserver(PserverReport::Saved {
+                            cut,
+                            epoch,
+                            file,
+                            tables: Vec::new(),
+                        }),
+                    );
                 }
             }
             Command::Barrier { cut, epoch } => {
                 let tasks = Vec::new();
-                self.say(member, Report::AtBarrier { cut, epoch, tasks });
+                self.say(member, Report::Trainer(TrainerReport::AtBarrier { cut, epoch, tasks }));
             }
             Command::Work { epoch, .. } => {
                 self.epoch = epoch;
@@ -336,14 +345,14 @@ impl Rig {
             let (epoch, phase) = (self.epoch, self.phase);
             self.say(
                 *member,
-                Report::TaskFinished {
+                Report::Trainer(TrainerReport::TaskFinished {
                     epoch,
                     phase,
                     cut: CutId::default(),
                     task: grant.task,
                     attempt: grant.attempt,
                     metrics: Box::new(TaskMetrics::default()),
-                },
+                }),
             );
             self.settle();
         }

@@ -341,16 +341,16 @@ impl ControlMachine {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::control::Welcome;
+    use heddle_protocol::control::{TrainerReport, Welcome};
     use heddle_protocol::ids::{Epoch, Generation, RunId};
     use heddle_protocol::plan_file::PlanFile;
 
     use super::*;
 
     fn stepping(count: u32) -> Input {
-        Input::Report(Box::new(Report::Stepping {
+        Input::Report(Box::new(Report::Trainer(TrainerReport::Stepping {
             epoch: Epoch { generation: Generation(1), count },
-        }))
+        })))
     }
 
     fn line(attempt: u32, acknowledged: u64, command: Option<Command>) -> Input {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, OrderedFault, Report, ShardReport, TakeCut,
+    BeginPhase, Command, EndCut, OrderedFault, PserverReport, Report, ShardReport, TakeCut,
 };
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -133,17 +133,17 @@ impl Coordinator {
                 match result {
                     Ok(Some(SavedShard { file, tables })) => {
                         tracing::info!(%cut, %shard, bytes = file.bytes, "shard_saved");
-                        (self.send_report)(Report::Saved { cut, epoch, file, tables })
+                        self.send(PserverReport::Saved { cut, epoch, file, tables })
                     }
                     Ok(None) => {
                         tracing::info!(%cut, %shard, "shard_save_abandoned");
                         let own = self.cut.as_ref();
                         if let Some(report) = own.and_then(|own| own.abandoned(cut, epoch, shard)) {
-                            (self.send_report)(report);
+                            self.send(report);
                         }
                     }
                     Err(failure) => {
-                        (self.send_report)(Report::SaveFailed { cut, epoch, shard, failure });
+                        self.send(PserverReport::SaveFailed { cut, epoch, shard, failure });
                     }
                 }
             }
@@ -179,7 +179,7 @@ impl Coordinator {
             Command::Begin(command) => {
                 let BeginPhase { epoch, phase } = command;
                 tracing::info!(%epoch, phase = %phase.no, "phase_begun");
-                let report = Report::Begun { epoch, phase: phase.no };
+                let report = PserverReport::Begun { epoch, phase: phase.no };
                 self.threads.ask(report, None, |ask| DataCommand::Begin { ask, command });
             }
             Command::Members { trainers } => {
@@ -252,7 +252,7 @@ impl Coordinator {
             return;
         };
         if let Some(report) = report {
-            (self.send_report)(report);
+            self.send(report);
         }
         if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == cut) {
             for (epoch, report) in own.early.take().unwrap_or_default() {
@@ -273,7 +273,7 @@ impl Coordinator {
             self.save_copies();
         }
         // A repeated cut changes nothing in the data threads; they only answer.
-        let report = Report::CutArmed { cut, epoch };
+        let report = PserverReport::CutArmed { cut, epoch };
         let command = Arc::new(command);
         self.threads
             .ask(report, Some(cut), |ask| DataCommand::Cut { ask, command: Arc::clone(&command) });
@@ -290,7 +290,7 @@ impl Coordinator {
         if let ShardReport::SnapshotTaken { shard, cut, step } = report {
             self.save(cut, epoch, shard, step);
         }
-        (self.send_report)(Report::Shard { epoch, report });
+        self.send(Report::Shard { epoch, report });
     }
 
     /// A shard of this thread reports what concerns the process alone.
@@ -307,9 +307,13 @@ impl Coordinator {
             LocalReport::TableFull { shard, table, rows } => {
                 let text = self.job.as_ref().map(|job| job.table_full(shard, table, rows));
                 let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
-                (self.send_report)(Report::Fatal { failure });
+                self.send(Report::Fatal { failure });
             }
         }
+    }
+
+    fn send(&self, report: impl Into<Report>) {
+        (self.send_report)(report.into());
     }
 
     /// Saves the copies that this pserver was ordered to save and that are snapped.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Report, ShardReport, TakeCut};
+use heddle_protocol::control::{PserverReport, ShardReport, TakeCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
 
@@ -50,10 +50,15 @@ impl CurrentCut {
     }
 
     /// The report about a snapshot that was dropped before it was saved. That is a failure only while its cut is open.
-    pub(crate) fn abandoned(&self, cut: CutId, epoch: Epoch, shard: ShardId) -> Option<Report> {
+    pub(crate) fn abandoned(
+        &self,
+        cut: CutId,
+        epoch: Epoch,
+        shard: ShardId,
+    ) -> Option<PserverReport> {
         let text = "its snapshot was dropped: training needed the memory (checkpoint.memory)";
         let failure = Failure::new(ErrorClass::Unreachable, text);
-        (self.cut == cut).then_some(Report::SaveFailed { cut, epoch, shard, failure })
+        (self.cut == cut).then_some(PserverReport::SaveFailed { cut, epoch, shard, failure })
     }
 }
 

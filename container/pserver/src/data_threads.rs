@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::control::Report;
+use heddle_protocol::control::PserverReport;
 use heddle_protocol::ids::CutId;
 
 use crate::message::{DataAnswer, DataCommand, DataThreadHandle};
@@ -19,13 +19,13 @@ struct PendingCommand {
     /// Threads without an answer.
     threads: usize,
     /// Sent when all threads have answered; none after an error.
-    report: Option<Report>,
+    report: Option<PserverReport>,
     cut: Option<CutId>,
 }
 
 /// A command that all threads have answered.
 pub(crate) struct AnsweredCommand {
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<PserverReport>,
     /// The cut, if the command was one.
     pub(crate) cut: Option<CutId>,
 }
@@ -61,7 +61,7 @@ impl DataThreads {
     /// Sends a numbered command to all threads; `report` is sent when all have performed it.
     pub(crate) fn ask(
         &mut self,
-        report: Report,
+        report: PserverReport,
         cut: Option<CutId>,
         command: impl Fn(u64) -> DataCommand,
     ) {

@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    Base, Command, CutAt, EndCut, LoadShards, Phase, Report, ShardReport, Sharing, TakeCut,
+    Base, Command, CutAt, EndCut, LoadShards, Phase, PserverReport, Report, ShardReport, Sharing,
+    TakeCut,
 };
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
@@ -138,8 +139,8 @@ impl Rig {
         let mut files = BTreeMap::new();
         while files.len() < shards {
             let file = self.wait(|up| match up {
-                Report::Saved { file, .. } => Some(file.clone()),
-                Report::SaveFailed { failure, .. } => panic!("{failure}"),
+                Report::Pserver(PserverReport::Saved { file, .. }) => Some(file.clone()),
+                Report::Pserver(PserverReport::SaveFailed { failure, .. }) => panic!("{failure}"),
                 _ => None,
             });
             files.insert(file.shard, file);
@@ -150,10 +151,10 @@ impl Rig {
     /// From memory, from storage.
     fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
-            Report::ShardsReady { from_memory, from_storage, .. } => {
+            Report::Pserver(PserverReport::ShardsReady { from_memory, from_storage, .. }) => {
                 Some((*from_memory, *from_storage))
             }
-            Report::LoadFailed { failure, .. } => panic!("{failure}"),
+            Report::Pserver(PserverReport::LoadFailed { failure, .. }) => panic!("{failure}"),
             _ => None,
         })
     }
@@ -291,7 +292,7 @@ fn rollback_restores_from_memory_and_from_storage() {
     };
     let mut peers = connect(&rig, epoch(1));
     rig.cut(1, CutAt::Steps(Step(1)), dir.path());
-    rig.wait(|up| matches!(up, Report::CutArmed { .. }).then_some(()));
+    rig.wait(|up| matches!(up, Report::Pserver(PserverReport::CutArmed { .. })).then_some(()));
     for (shard, peer) in (0..).zip(&mut peers) {
         peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
     }
@@ -428,8 +429,8 @@ fn another_copy_is_loaded_and_the_bad_ones_are_named() {
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.load(1, 1, Sharing::Queue, Some(base), 0);
     let passed = other.wait(|up| match up {
-        Report::CopiesPassedOver { passed, .. } => Some(passed.clone()),
-        Report::LoadFailed { failure, .. } => panic!("{failure}"),
+        Report::Pserver(PserverReport::CopiesPassedOver { passed, .. }) => Some(passed.clone()),
+        Report::Pserver(PserverReport::LoadFailed { failure, .. }) => panic!("{failure}"),
         _ => None,
     });
     assert_eq!(passed.len(), 2, "{passed:?}");
@@ -451,7 +452,7 @@ fn a_file_of_another_cut_is_another_version() {
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.load(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
-        Report::LoadFailed { failure, .. } => Some(failure.clone()),
+        Report::Pserver(PserverReport::LoadFailed { failure, .. }) => Some(failure.clone()),
         _ => None,
     });
     assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
@@ -484,7 +485,7 @@ fn damaged_file_is_reported_as_corrupt_with_its_name() {
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.load(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
-        Report::LoadFailed { failure, .. } => Some(failure.clone()),
+        Report::Pserver(PserverReport::LoadFailed { failure, .. }) => Some(failure.clone()),
         _ => None,
     });
     assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
@@ -665,7 +666,7 @@ fn cut_is_armed_before_any_snapshot_is_reported() {
         let mut snapped = 0;
         while snapped < 6 {
             rig.wait(|up| match up {
-                Report::CutArmed { cut, .. } => {
+                Report::Pserver(PserverReport::CutArmed { cut, .. }) => {
                     armed = cut.number == number;
                     Some(())
                 }

@@ -34,7 +34,7 @@ pub use replica::{
     BackupPlace, FillOrder, FillProgress, HandOver, ReplicaState, ReplicationLag, SetViews,
     ShardStop, ShardView,
 };
-pub use report::{Registration, Report, ReportEnvelope};
+pub use report::{PserverReport, Registration, Report, ReportEnvelope, TrainerReport};
 pub use shard::ShardReport;
 pub use sparse_table_size::SparseTableSize;
 pub use state::{

@@ -13,8 +13,9 @@ use heddle_agent::{
     Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter, UserSecrets,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, ReplicaState,
-    Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverReport, PserverState, Registration,
+    ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerReport,
+    TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -440,30 +441,40 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             }
             (seen.epoch, seen.phase) = (epoch.max(seen.epoch), phase.no);
             seen.shards.insert(member.slot, shards);
-            vec![Report::ShardsReady { epoch, from_memory: 0, from_storage: 0, loaded: Vec::new() }]
+            vec![Report::Pserver(PserverReport::ShardsReady {
+                epoch,
+                from_memory: 0,
+                from_storage: 0,
+                loaded: Vec::new(),
+            })]
         }
         Command::Cut(TakeCut { cut, epoch, staging, .. }) => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
-            let mut reports = vec![Report::CutArmed { cut, epoch }];
+            let mut reports = vec![Report::Pserver(PserverReport::CutArmed { cut, epoch })];
             for shard in shards {
                 reports.push(Report::Shard {
                     epoch,
                     report: ShardReport::SnapshotTaken { cut, shard, step: Step(0) },
                 });
                 reports.push(match save(&staging, shard) {
-                    Ok(file) => Report::Saved { cut, epoch, file, tables: Vec::new() },
-                    Err(error) => Report::SaveFailed {
+                    Ok(file) => Report::Pserver(PserverReport::Saved {
+                        cut,
+                        epoch,
+                        file,
+                        tables: Vec::new(),
+                    }),
+                    Err(error) => Report::Pserver(PserverReport::SaveFailed {
                         cut,
                         epoch,
                         shard,
                         failure: Failure::new(ErrorClass::Unreachable, error.to_string()),
-                    },
+                    }),
                 });
             }
             reports
         }
         Command::Begin(BeginPhase { epoch, phase }) => {
-            vec![Report::Begun { epoch, phase: phase.no }]
+            vec![Report::Pserver(PserverReport::Begun { epoch, phase: phase.no })]
         }
         Command::Work { epoch, phase, .. } => {
             (seen.epoch, seen.phase) = (epoch, phase.no);
@@ -488,7 +499,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
                     continue;
                 }
                 seen.done.insert(grant.task);
-                reports.push(Report::TaskFinished {
+                reports.push(Report::Trainer(TrainerReport::TaskFinished {
                     epoch,
                     phase,
                     cut: CutId::default(),
@@ -499,7 +510,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
                         loss_sum: 500.0,
                         ..TaskMetrics::default()
                     }),
-                });
+                }));
             }
             reports
         }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
-    Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverState, Report, SetViews,
-    ShardReport, ShardState, TakeCut,
+    Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverReport, PserverState, Report,
+    SetViews, ShardReport, ShardState, TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
@@ -280,7 +280,10 @@ impl Pserver {
         match command {
             Command::LoadShards(command) => self.hold(command, now_ms, out),
             Command::Begin(command) => {
-                let report = Report::Begun { epoch: command.epoch, phase: command.phase.no };
+                let report = Report::Pserver(PserverReport::Begun {
+                    epoch: command.epoch,
+                    phase: command.phase.no,
+                });
                 self.ask(report, None, ThreadCommand::Begin(command), now_ms, out);
             }
             Command::Views(views) => {
@@ -303,7 +306,7 @@ impl Pserver {
                 }
                 self.save_copies(out);
                 let command = ThreadCommand::Cut(Arc::new(command));
-                let report = Report::CutArmed { cut, epoch };
+                let report = Report::Pserver(PserverReport::CutArmed { cut, epoch });
                 self.ask(report, Some(cut), command, now_ms, out);
             }
             Command::CutEnd(end) => {
@@ -538,12 +541,12 @@ impl Pserver {
         if hold.outcome.is_some() || !hold.missing.is_empty() || !hold.threads.is_empty() {
             return;
         }
-        let report = Report::ShardsReady {
+        let report = Report::Pserver(PserverReport::ShardsReady {
             epoch: self.epoch,
             from_memory: hold.from_memory,
             from_storage: hold.from_storage,
             loaded: hold.loaded.clone().unwrap_or_default(),
-        };
+        });
         hold.outcome = Some(report.clone());
         out.push(Output::Report(Box::new(report)));
     }
@@ -553,7 +556,10 @@ impl Pserver {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Report::LoadFailed { epoch, failure: Failure::new(class, error) };
+        let report = Report::Pserver(PserverReport::LoadFailed {
+            epoch,
+            failure: Failure::new(class, error),
+        });
         hold.outcome = Some(report.clone());
         out.push(Output::Report(Box::new(report)));
     }
@@ -577,12 +583,9 @@ impl Pserver {
                 if is_down {
                     let failure =
                         Failure::new(ErrorClass::Unreachable, "the storage does not answer");
-                    out.push(Output::Report(Box::new(Report::SaveFailed {
-                        cut,
-                        epoch,
-                        shard,
-                        failure,
-                    })));
+                    out.push(Output::Report(Box::new(Report::Pserver(
+                        PserverReport::SaveFailed { cut, epoch, shard, failure },
+                    ))));
                     return Ok(());
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
@@ -622,11 +625,9 @@ impl Pserver {
                 };
                 if passed > 0 {
                     let passed = vec!["a copy is damaged".to_owned(); passed];
-                    out.push(Output::Report(Box::new(Report::CopiesPassedOver {
-                        epoch,
-                        shard,
-                        passed,
-                    })));
+                    out.push(Output::Report(Box::new(Report::Pserver(
+                        PserverReport::CopiesPassedOver { epoch, shard, passed },
+                    ))));
                 }
                 let content = Box::new(Installed { shard, saved });
                 let command = ThreadCommand::Install(epoch, content);
@@ -653,12 +654,12 @@ impl Pserver {
             host.pump(&mut Vec::new());
             if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
                 let failure = Failure::new(ErrorClass::Unreachable, "its snapshot was dropped");
-                out.push(Output::Report(Box::new(Report::SaveFailed {
+                out.push(Output::Report(Box::new(Report::Pserver(PserverReport::SaveFailed {
                     cut,
                     epoch,
                     shard,
                     failure,
-                })));
+                }))));
             }
             return;
         };
@@ -700,12 +701,12 @@ impl Pserver {
             } else {
                 durable.files.insert(uuid, Arc::new(saved));
             }
-            out.push(Output::Report(Box::new(Report::Saved {
+            out.push(Output::Report(Box::new(Report::Pserver(PserverReport::Saved {
                 cut,
                 epoch,
                 file,
                 tables: Vec::new(),
-            })));
+            }))));
         }
         host.pump(&mut effects);
         self.carry_out(thread, effects, out);

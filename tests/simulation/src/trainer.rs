@@ -8,7 +8,7 @@ use heddle_client::machine::{
     ClientEvent, ClientMachine, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerState,
+    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerReport, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
@@ -185,7 +185,7 @@ impl Trainer {
                 if self.machine.era() == Some(Era { epoch, phase }) {
                     self.withdraw(Era { epoch, phase }, &tasks);
                 }
-                out.push(Output::Report(Report::Withdrawn { tasks }));
+                out.push(Output::Report(Report::Trainer(TrainerReport::Withdrawn { tasks })));
             }
             Command::Drain => self.drain(out),
             Command::Export(order) => {
@@ -235,18 +235,22 @@ impl Trainer {
 
     /// Work of an ApplicationMaster that does not know.
     fn stays_drained(&self, era: Era, out: &mut Vec<Output>) {
-        out.push(Output::Report(Report::Drained {
+        out.push(Output::Report(Report::Trainer(TrainerReport::Drained {
             epoch: era.epoch,
             phase: era.phase,
             tasks: Vec::new(),
-        }));
+        })));
     }
 
     fn drain(&mut self, out: &mut Vec<Output>) {
         self.draining = true;
         if let Some(era) = self.machine.era() {
             let tasks = self.machine.positions();
-            out.push(Output::Report(Report::Drained { epoch: era.epoch, phase: era.phase, tasks }));
+            out.push(Output::Report(Report::Trainer(TrainerReport::Drained {
+                epoch: era.epoch,
+                phase: era.phase,
+                tasks,
+            })));
         }
         out.push(Output::Exit);
     }
@@ -285,11 +289,11 @@ impl Trainer {
                 if self.hand_outs.get(&grant.lane) == Some(&grant.hand_out) {
                     self.lanes.remove(&grant.lane);
                     self.hand_outs.remove(&grant.lane);
-                    out.push(Output::Report(Report::LaneFenced {
+                    out.push(Output::Report(Report::Trainer(TrainerReport::LaneFenced {
                         epoch: era.epoch,
                         phase: era.phase,
                         lane: grant,
-                    }));
+                    })));
                 }
             }
             ClientEvent::Pulled { pull, items } => {
@@ -301,7 +305,9 @@ impl Trainer {
             ClientEvent::Reached { unit, .. } => {
                 if self.stepped != Some(era.epoch) {
                     self.stepped = Some(era.epoch);
-                    out.push(Output::Report(Report::Stepping { epoch: era.epoch }));
+                    out.push(Output::Report(Report::Trainer(TrainerReport::Stepping {
+                        epoch: era.epoch,
+                    })));
                 }
                 out.extend(self.exporter.step(self.job.asks_every).map(Output::Report));
                 if let (Unit::Task(task), Some(running)) = (unit, &mut self.running)
@@ -313,19 +319,23 @@ impl Trainer {
             }
             ClientEvent::Finished { task, attempt, steps, cut } => {
                 let metrics = Box::new(TaskMetrics { steps: Some(steps), ..self.metrics(task) });
-                out.push(Output::Report(Report::TaskFinished {
+                out.push(Output::Report(Report::Trainer(TrainerReport::TaskFinished {
                     epoch: era.epoch,
                     phase: era.phase,
                     cut,
                     task,
                     attempt,
                     metrics,
-                }));
+                })));
                 self.running.take_if(|running| running.grant.task == task);
                 self.go_on(era);
             }
             ClientEvent::AtBarrier { cut, epoch, tasks } => {
-                out.push(Output::Report(Report::AtBarrier { cut, epoch, tasks }))
+                out.push(Output::Report(Report::Trainer(TrainerReport::AtBarrier {
+                    cut,
+                    epoch,
+                    tasks,
+                })))
             }
             ClientEvent::Unreachable { member, .. } => {
                 out.push(Output::Report(Report::Unreachable { member }))
@@ -388,12 +398,12 @@ impl Trainer {
                     self.send(DataRequest::PushStep { era, unit: Unit::Lane(lane), push });
                     if own + 1 == self.job.steps(task) {
                         let metrics = Box::new(self.metrics(task));
-                        out.push(Output::Report(Report::TaskSteps {
+                        out.push(Output::Report(Report::Trainer(TrainerReport::TaskSteps {
                             phase: era.phase,
                             task,
                             steps: own + 1,
                             metrics,
-                        }));
+                        })));
                     }
                     if !end {
                         self.lanes.insert(lane, step + 1);
@@ -433,14 +443,14 @@ impl Trainer {
                         ..TaskMetrics::default()
                     });
                     self.send(DataRequest::ReleaseTask { era, task });
-                    out.push(Output::Report(Report::TaskFinished {
+                    out.push(Output::Report(Report::Trainer(TrainerReport::TaskFinished {
                         epoch: era.epoch,
                         phase: era.phase,
                         cut,
                         task,
                         attempt,
                         metrics,
-                    }));
+                    })));
                     self.go_on(era);
                 }
             }
@@ -456,7 +466,7 @@ impl Trainer {
         };
         let attempt = running.grant.attempt;
         self.send(DataRequest::ReleaseTask { era, task });
-        out.push(Output::Report(Report::TaskFailed {
+        out.push(Output::Report(Report::Trainer(TrainerReport::TaskFailed {
             epoch: era.epoch,
             phase: era.phase,
             task,
@@ -466,7 +476,7 @@ impl Trainer {
                 if retryable { ErrorClass::Unreachable } else { ErrorClass::Input },
                 "its records cannot be read",
             ),
-        }));
+        })));
         self.go_on(era);
     }
 

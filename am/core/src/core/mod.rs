@@ -30,7 +30,7 @@ mod view;
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{Operation, Report};
+use heddle_protocol::control::{Operation, Report, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::view::WarningCode;
@@ -477,11 +477,13 @@ fn is_progress(event: &Event) -> bool {
     };
     matches!(
         **report,
-        Report::Progress { .. }
-            | Report::TaskFinished { .. }
-            | Report::TaskSteps { .. }
-            | Report::Stepping { .. }
-            | Report::Heartbeat(_)
+        Report::Heartbeat(_)
+            | Report::Trainer(
+                TrainerReport::Progress { .. }
+                    | TrainerReport::TaskFinished { .. }
+                    | TrainerReport::TaskSteps { .. }
+                    | TrainerReport::Stepping { .. }
+            )
     )
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Each report is checked for its epoch, phase, cut and attempt where it is taken in. Stale reports are ignored.
 
-use heddle_protocol::control::{HeartbeatStats, Report, ShardReport, ShardStop};
+use heddle_protocol::control::{
+    HeartbeatStats, PserverReport, Report, ShardReport, ShardStop, TrainerReport,
+};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt, TaskId,
@@ -50,23 +52,9 @@ impl Core {
             Report::Unreachable { member: other } => {
                 self.fleet.probe(other, &mut self.ctx);
             }
-            Report::ShardsReady { .. }
-            | Report::LoadFailed { .. }
-            | Report::CopiesPassedOver { .. }
-            | Report::Begun { .. } => self.pserver_report(member.slot, report),
+            Report::Pserver(report) => self.pserver_report(member.slot, report),
             Report::Shard { epoch, report } => self.shard_report(member, epoch, report),
-            Report::CutArmed { .. }
-            | Report::Saved { .. }
-            | Report::SaveFailed { .. }
-            | Report::AtBarrier { .. } => self.cut_report(member, report),
-            Report::Progress { .. }
-            | Report::TaskFinished { .. }
-            | Report::TaskSteps { .. }
-            | Report::LaneFenced { .. }
-            | Report::Stepping { .. }
-            | Report::TaskFailed { .. }
-            | Report::Withdrawn { .. }
-            | Report::Drained { .. } => self.work_report(member, report),
+            Report::Trainer(report) => self.trainer_report(member, report),
             Report::SaveModel(request) => self.save_asked(member, &request),
             Report::Exported(model) => self.exported(member, model),
             Report::ExportFailed(failed) => self.export_failed(member, &failed),
@@ -109,55 +97,41 @@ impl Core {
         }
     }
 
-    fn pserver_report(&mut self, slot: Slot, report: Report) {
+    fn pserver_report(&mut self, slot: Slot, report: PserverReport) {
         match report {
-            Report::ShardsReady { epoch, from_memory, from_storage, loaded } => {
+            PserverReport::ShardsReady { epoch, from_memory, from_storage, loaded } => {
                 if epoch == self.ctx.epoch() {
                     self.stage.losses_mut().loaded(&loaded);
                     self.stage.restored(slot, RestoredShards { from_memory, from_storage });
                 }
             }
-            Report::LoadFailed { epoch, failure } => {
+            PserverReport::LoadFailed { epoch, failure } => {
                 self.load_failed(slot, epoch, &failure);
             }
-            Report::CopiesPassedOver { epoch, shard, passed } => {
+            PserverReport::CopiesPassedOver { epoch, shard, passed } => {
                 self.copies_passed_over(slot, epoch, shard, &passed);
             }
-            Report::Begun { epoch, phase } => {
+            PserverReport::Begun { epoch, phase } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.phase_begun(slot);
                 }
             }
-            other => debug_assert!(false, "not a report about shards: {other:?}"),
-        }
-    }
-
-    fn cut_report(&mut self, member: Member, report: Report) {
-        let slot = member.slot;
-        let ended = match report {
-            Report::CutArmed { cut, epoch } => {
+            PserverReport::CutArmed { cut, epoch } => {
                 self.checkpoints.armed(slot, cut, epoch, &self.ctx);
-                None
             }
-            Report::Saved { cut, epoch, file, tables } => {
-                return self.shard_saved(slot, cut, epoch, file, tables);
+            PserverReport::Saved { cut, epoch, file, tables } => {
+                self.shard_saved(slot, cut, epoch, file, tables);
             }
-            Report::SaveFailed { cut, epoch, shard, failure } if self.saves(slot, shard) => {
-                let failed = FailedSave { slot, shard, failure };
-                self.checkpoints.save_failed(cut, epoch, failed, &self.fleet, &mut self.ctx)
+            PserverReport::SaveFailed { cut, epoch, shard, failure } => {
+                // Else the slot does not hold the shard any more.
+                if self.saves(slot, shard) {
+                    let failed = FailedSave { slot, shard, failure };
+                    let (fleet, ctx) = (&self.fleet, &mut self.ctx);
+                    let ended = self.checkpoints.save_failed(cut, epoch, failed, fleet, ctx);
+                    self.cut_ended(ended);
+                }
             }
-            Report::AtBarrier { cut, epoch, tasks } => {
-                self.checkpoints.at_barrier(member, cut, epoch, &tasks, &self.ctx);
-                None
-            }
-            // A slot that does not hold the shard any more.
-            Report::SaveFailed { .. } => None,
-            other => {
-                debug_assert!(false, "not a report about a cut: {other:?}");
-                None
-            }
-        };
-        self.cut_ended(ended);
+        }
     }
 
     /// A shard has given the open cut up. `step`: it is there, beyond the step that the cut names.
@@ -185,25 +159,28 @@ impl Core {
         self.cut_ended(ended);
     }
 
-    fn work_report(&mut self, member: Member, report: Report) {
+    fn trainer_report(&mut self, member: Member, report: TrainerReport) {
         match report {
-            Report::Progress { epoch, phase, cut, tasks } => {
+            TrainerReport::AtBarrier { cut, epoch, tasks } => {
+                self.checkpoints.at_barrier(member, cut, epoch, &tasks, &self.ctx);
+            }
+            TrainerReport::Progress { epoch, phase, cut, tasks } => {
                 if self.work.is_current(epoch, phase, &self.ctx)
                     && self.work.task_progress(member, &tasks)
                 {
                     self.checkpoints.task_progress(member, cut, &tasks);
                 }
             }
-            Report::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
+            TrainerReport::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.task_finished(member, cut, task, attempt, *metrics);
                 }
             }
-            Report::TaskSteps { phase, task, steps, metrics } => {
+            TrainerReport::TaskSteps { phase, task, steps, metrics } => {
                 self.work.set_task_steps(task, steps);
                 self.add_metrics(phase, task, *metrics);
             }
-            Report::LaneFenced { epoch, phase, lane } => {
+            TrainerReport::LaneFenced { epoch, phase, lane } => {
                 // While no work is dispatched, the lane is sent with the work.
                 if self.work.is_current(epoch, phase, &self.ctx)
                     && self.work.lane_fenced(member, lane)
@@ -212,24 +189,23 @@ impl Core {
                     self.work.send_lanes(member, &self.fleet, &mut self.ctx);
                 }
             }
-            Report::Stepping { epoch } => {
+            TrainerReport::Stepping { epoch } => {
                 if epoch == self.ctx.epoch() {
                     self.stepping(member);
                 }
             }
-            Report::TaskFailed { epoch, phase, task, attempt, retryable, failure } => {
+            TrainerReport::TaskFailed { epoch, phase, task, attempt, retryable, failure } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.task_failed(member, task, attempt, retryable, &failure);
                 }
             }
-            Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks, &self.ctx),
-            Report::Drained { epoch, phase, tasks } => {
+            TrainerReport::Withdrawn { tasks } => self.work.withdrawn(member, &tasks, &self.ctx),
+            TrainerReport::Drained { epoch, phase, tasks } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.work.task_progress(member, &tasks);
                 }
                 self.drained(member);
             }
-            other => debug_assert!(false, "not a report about work: {other:?}"),
         }
     }
 

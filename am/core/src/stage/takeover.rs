@@ -91,16 +91,11 @@ impl Takeover {
     }
 
     /// Keeps a report about the work until it is known where the job stands; returns a report that need not wait. A report
-    /// is sent once, and a container's registration does not repeat it.
+    /// is sent once, and a container's registration does not repeat it. Reports of cuts, first steps and withdrawals wait too:
+    /// each is compared with the epoch, the cut and the hand-outs when it is taken in, and a stale one is stale then as well.
     pub(crate) fn keep(&mut self, connection: ConnectionId, report: Report) -> Option<Report> {
         match report {
-            Report::Shard { .. }
-            | Report::Progress { .. }
-            | Report::TaskFinished { .. }
-            | Report::TaskSteps { .. }
-            | Report::TaskFailed { .. }
-            | Report::LaneFenced { .. }
-            | Report::Drained { .. } => {
+            Report::Shard { .. } | Report::Trainer(_) => {
                 self.reports.push((connection, report));
                 None
             }

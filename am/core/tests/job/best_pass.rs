@@ -2,7 +2,7 @@
 //! the ApplicationMaster.
 
 use heddle_am_core::{StoreCall, Stored};
-use heddle_protocol::control::{Command, ExportFailure, Report};
+use heddle_protocol::control::{Command, ExportFailure, PserverReport, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, SaveLease};
 use heddle_protocol::job_spec::{Consistency, Every, KeptPass};
@@ -159,7 +159,7 @@ fn cut_of_the_best_pass_that_fails_is_taken_again() {
     let process = job.process(member).clone();
     job.report(
         member,
-        Report::SaveFailed {
+        PserverReport::SaveFailed {
             cut,
             epoch: process.epoch,
             shard: process.shards[0],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use heddle_am_core::{
     ContainerName, Core, Event, Exit, InputHost, Locality, Probe, Record, StoreCall,
 };
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, Every};
@@ -43,11 +43,11 @@ fn preempt(job: &mut Job, member: Member, deadline_ms: Option<u64>) {
 
 fn drained(job: &mut Job, member: Member) {
     let process = job.process(member);
-    let up = Report::Drained {
+    let up = Report::Trainer(TrainerReport::Drained {
         epoch: process.epoch,
         phase: process.phase.expect("it works").no,
         tasks: process.positions(),
-    };
+    });
     job.report(member, up);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The names S… are those of the schedules that break a protocol without the rule.
 
-use heddle_protocol::control::{Command, Operation, Report, TakeCut};
+use heddle_protocol::control::{Command, Operation, PserverReport, TakeCut};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
@@ -134,7 +134,7 @@ fn a_backup_that_cannot_save_is_not_waited_for() {
     save_copies(&mut job, 1, cut, epoch);
     for shard in copies_of(&job, job.pserver(0)) {
         let failure = Failure::new(ErrorClass::Unreachable, "no room");
-        job.report(job.pserver(0), Report::SaveFailed { cut, epoch, shard, failure });
+        job.report(job.pserver(0), PserverReport::SaveFailed { cut, epoch, shard, failure });
     }
     assert!(committed(&job, cut).is_some());
     assert!(job.warned("pserver-0 could not save shard 1: no room"));
@@ -146,7 +146,7 @@ fn the_file_of_a_backup_is_enough_if_the_primary_cannot_save() {
     save_copies(&mut job, 1, cut, epoch);
     for shard in [0, 2].map(ShardId) {
         let failure = Failure::new(ErrorClass::Unreachable, "no space");
-        job.report(job.pserver(0), Report::SaveFailed { cut, epoch, shard, failure });
+        job.report(job.pserver(0), PserverReport::SaveFailed { cut, epoch, shard, failure });
     }
     assert!(!given_up(&job, cut));
     for shard in [1, 3].map(ShardId) {

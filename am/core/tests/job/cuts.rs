@@ -1,7 +1,9 @@
 //! Cuts that fail, and what a manifest must not contain.
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, EndCut, Operation, Report, ShardReport};
+use heddle_protocol::control::{
+    Command, CutAt, EndCut, Operation, PserverReport, Report, ShardReport, TrainerReport,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
@@ -25,7 +27,7 @@ fn barrier(job: &mut Job, member: Member, cut: CutId, step: u64) {
     process.cut = cut;
     let (epoch, tasks) =
         (process.epoch, process.tasks.iter().map(|grant| position(*grant, step)).collect());
-    job.report(member, Report::AtBarrier { cut, epoch, tasks });
+    job.report(member, TrainerReport::AtBarrier { cut, epoch, tasks });
 }
 
 fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
@@ -53,9 +55,9 @@ fn trainers_are_notified_after_all_pservers_answered() {
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     let epoch = job.process(p0).epoch;
-    job.report(p0, Report::CutArmed { cut, epoch });
+    job.report(p0, PserverReport::CutArmed { cut, epoch });
     assert_eq!(barriers(&job), 0);
-    job.report(p1, Report::CutArmed { cut, epoch });
+    job.report(p1, PserverReport::CutArmed { cut, epoch });
     assert_eq!(barriers(&job), 2);
 }
 
@@ -80,7 +82,10 @@ fn lost_trainer_counts_with_its_last_step_on_all_shards() {
     let grant = job.process(t0).tasks[0];
     let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     let old = job.process(t0).cut;
-    job.report(t0, Report::Progress { epoch, phase, cut: old, tasks: vec![position(grant, 33)] });
+    job.report(
+        t0,
+        TrainerReport::Progress { epoch, phase, cut: old, tasks: vec![position(grant, 33)] },
+    );
     let from = job.sent.len();
     job.kill(t0);
     let fenced = |(_, command): &(Member, Command)| match command {
@@ -385,7 +390,7 @@ fn failed_save_aborts_the_cut_and_it_is_retried_later() {
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
     job.report(
         p0,
-        Report::SaveFailed {
+        PserverReport::SaveFailed {
             cut,
             epoch,
             shard,
@@ -446,7 +451,7 @@ fn pserver_that_was_away_at_the_end_of_a_cut_is_sent_the_end() {
             job.disconnect(p0);
             let (epoch, shard) = (job.process(p1).epoch, job.process(p1).shards[0]);
             let failure = Failure::new(ErrorClass::Unreachable, "disk full");
-            job.report(p1, Report::SaveFailed { cut, epoch, shard, failure });
+            job.report(p1, PserverReport::SaveFailed { cut, epoch, shard, failure });
             assert!(ended(&job, cut));
         }
         let from = job.sent.len();
@@ -501,7 +506,7 @@ fn shard_without_disk_space_fails_the_final_cut_as_denied() {
             let (cut, p0) = (job.cut(), job.pserver(0));
             let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
             let failure = Failure::new(class, "cannot write shard-00000.ckpt");
-            job.report(p0, Report::SaveFailed { cut, epoch, shard, failure });
+            job.report(p0, PserverReport::SaveFailed { cut, epoch, shard, failure });
             job.pass(60_000);
         }
         assert_eq!(job.outcome.clone().unwrap().exit_code, exit_code);

@@ -1,7 +1,7 @@
 //! Early stop is decided from all evaluations, through losses of the ApplicationMaster and outages of its journal.
 
 use heddle_am_core::{Event, RecordId, Stored};
-use heddle_protocol::control::{BeginPhase, Command, Operation, Report};
+use heddle_protocol::control::{BeginPhase, Command, Operation, Report, TrainerReport};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::job_spec::{AlgorithmKind, Consistency, Every, Optimizer};
@@ -31,7 +31,7 @@ fn evaluate_as(job: &mut Job, own: &TaskMetrics) {
         let process = job.process(member).clone();
         for grant in process.tasks.clone() {
             let mut up = process.finished(grant);
-            if let Report::TaskFinished { metrics, .. } = &mut up {
+            if let Report::Trainer(TrainerReport::TaskFinished { metrics, .. }) = &mut up {
                 **metrics = own.clone();
             }
             let held = &mut job.processes.get_mut(&member).expect("it is there").tasks;

@@ -2,7 +2,7 @@
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{
-    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report, TakeCut,
+    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report, TakeCut, TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -322,7 +322,10 @@ fn task_that_keeps_failing_ends_the_job_and_bad_data_at_once() {
         process.tasks.retain(|held| *held != grant);
         let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
         let (task, attempt) = (grant.task, grant.attempt);
-        job.report(member, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
+        job.report(
+            member,
+            TrainerReport::TaskFailed { epoch, phase, task, attempt, retryable, failure },
+        );
     }
     for (retryable, class, exit_code) in [
         (true, ErrorClass::Unreachable, ExitCode::Unreachable),
@@ -347,15 +350,17 @@ fn bad_records_count_once_per_task_and_too_many_end_the_job() {
     let mut job = Job::started(tolerant, 4, 0);
     let t0 = job.trainer(0);
     let phase = job.core.view().phase;
-    let steps = |task: u32, bad: u64| Report::TaskSteps {
-        phase,
-        task: heddle_protocol::ids::TaskId(task),
-        steps: 3,
-        metrics: Box::new(heddle_protocol::metrics::TaskMetrics {
-            bad_records: bad,
-            bad_examples: vec![format!("x.libsvm:{task}:1: bad")],
-            ..Default::default()
-        }),
+    let steps = |task: u32, bad: u64| {
+        Report::Trainer(TrainerReport::TaskSteps {
+            phase,
+            task: heddle_protocol::ids::TaskId(task),
+            steps: 3,
+            metrics: Box::new(heddle_protocol::metrics::TaskMetrics {
+                bad_records: bad,
+                bad_examples: vec![format!("x.libsvm:{task}:1: bad")],
+                ..Default::default()
+            }),
+        })
     };
     job.report(t0, steps(3, 2));
     job.report(t0, steps(3, 2));

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{
-    Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardReport, ShardView,
+    Command, LoadShards, Operation, PserverReport, Report, SetViews, ShardPlace, ShardReport,
+    ShardView, TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
@@ -98,13 +99,13 @@ fn s29_trainers_begin_after_the_record_of_the_views() {
     job.sent.clear();
     job.report(
         job.pserver(0),
-        Report::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
+        PserverReport::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
     );
     assert_eq!(views_of(&job).len(), before, "the backup loads");
     job.auto.journal = false;
     job.report(
         job.pserver(1),
-        Report::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
+        PserverReport::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
     );
     assert_eq!(views_of(&job).len(), before + 1);
     assert!(last_places(&job, job.trainer(0)).is_empty(), "the record is not durable");
@@ -149,7 +150,7 @@ fn a_lost_primary_is_replaced_by_its_backup_in_the_epoch() {
     let recovery = job.core.view().recoveries.pop().unwrap();
     assert_eq!(recovery.kind, RecoveryKind::Failover);
     assert!(recovery.restart_ms.is_some() && recovery.load_ms.is_some());
-    job.report(job.trainer(0), Report::Stepping { epoch });
+    job.report(job.trainer(0), TrainerReport::Stepping { epoch });
     assert!(job.core.view().recoveries.pop().unwrap().done, "the next step is done");
     assert!(
         job.notices
@@ -344,13 +345,13 @@ fn a_promotion_while_a_phase_begins_asks_the_new_primary_again() {
     let lost = job.pserver(0);
     let epoch = epoch(&job);
     let phase = job.core.view().phase;
-    job.report(job.pserver(1), Report::Begun { epoch, phase });
+    job.report(job.pserver(1), PserverReport::Begun { epoch, phase });
     job.sent.clear();
     job.kill(lost);
     assert!(last_places(&job, job.trainer(0)).is_empty(), "its shards may not have begun");
     let begins = job.sent.iter().filter(|(_, it)| matches!(it, Command::Begin(_))).count();
     assert!(begins >= 1);
-    job.report(job.pserver(1), Report::Begun { epoch, phase });
+    job.report(job.pserver(1), PserverReport::Begun { epoch, phase });
     assert_eq!(last_places(&job, job.trainer(0)).len(), 4);
 }
 
@@ -390,7 +391,7 @@ fn s32_a_primary_lost_with_the_am_is_replaced_at_the_takeover() {
         [(None, RecoveryKind::ApplicationMaster), (Some(lost.slot), RecoveryKind::Failover)];
     assert_eq!(kinds, expected, "each loss is a recovery");
     let epoch = epoch(&next);
-    next.report(next.trainer(0), Report::Stepping { epoch });
+    next.report(next.trainer(0), TrainerReport::Stepping { epoch });
     assert!(next.core.view().recoveries[1].done, "with the first step at the promoted copies");
 }
 

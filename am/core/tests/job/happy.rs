@@ -138,7 +138,12 @@ fn cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
         let process = job.processes.get_mut(&member).unwrap();
         process.cut = cut;
         let (epoch, tasks) = (process.epoch, process.positions());
-        job.report(member, heddle_protocol::control::Report::AtBarrier { cut, epoch, tasks });
+        job.report(
+            member,
+            heddle_protocol::control::Report::Trainer(
+                heddle_protocol::control::TrainerReport::AtBarrier { cut, epoch, tasks },
+            ),
+        );
     }
     let third = job.process(t0).tasks[0];
     job.finish(t0, third.task);

@@ -13,9 +13,9 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
-    LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverState, Registration,
-    ReplicaState, Report, SetViews, ShardReport, ShardState, ShardStop, ShardView, TakeCut,
-    TaskGrant, TaskPosition, TrainerState,
+    LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverReport, PserverState,
+    Registration, ReplicaState, Report, SetViews, ShardReport, ShardState, ShardStop, ShardView,
+    TakeCut, TaskGrant, TaskPosition, TrainerReport, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -331,10 +331,10 @@ impl Job {
         self.notices.iter().filter_map(text).collect()
     }
 
-    pub fn report(&mut self, member: Member, report: Report) {
+    pub fn report(&mut self, member: Member, report: impl Into<Report>) {
         if let Some(connection) = self.processes.get(&member).and_then(|process| process.connection)
         {
-            self.on(Event::Report { connection, report: Box::new(report) });
+            self.on(Event::Report { connection, report: Box::new(report.into()) });
         }
     }
 
@@ -603,13 +603,18 @@ impl Job {
                 }
                 if auto.hold {
                     let loaded = Vec::new();
-                    ups.push(Report::ShardsReady { epoch, from_memory: 0, from_storage, loaded });
+                    ups.push(Report::Pserver(PserverReport::ShardsReady {
+                        epoch,
+                        from_memory: 0,
+                        from_storage,
+                        loaded,
+                    }));
                 }
             }
             Command::Begin(BeginPhase { epoch, phase }) if auto.begin && epoch == process.epoch => {
                 process.phase = Some(phase);
                 process.step = Step(0);
-                ups.push(Report::Begun { epoch, phase: phase.no });
+                ups.push(Report::Pserver(PserverReport::Begun { epoch, phase: phase.no }));
             }
             Command::Views(SetViews { epoch, views }) if epoch == process.epoch => {
                 for view in views {
@@ -629,7 +634,7 @@ impl Job {
                 process.cut = cut;
                 process.saves = copies;
                 if auto.arm {
-                    ups.push(Report::CutArmed { cut, epoch });
+                    ups.push(Report::Pserver(PserverReport::CutArmed { cut, epoch }));
                 }
                 let at_once = match &at {
                     CutAt::Steps(step) => *step == process.step,
@@ -659,12 +664,12 @@ impl Job {
                         .iter()
                         .any(|over| (over.task, over.attempt) == (grant.task, grant.attempt))
                 });
-                ups.push(Report::Withdrawn { tasks });
+                ups.push(Report::Trainer(TrainerReport::Withdrawn { tasks }));
             }
             Command::Barrier { cut, epoch } if auto.barrier => {
                 process.cut = cut;
                 let tasks = process.positions();
-                ups.push(Report::AtBarrier { cut, epoch, tasks });
+                ups.push(Report::Trainer(TrainerReport::AtBarrier { cut, epoch, tasks }));
             }
             Command::Export(ExportOrder { lease, .. }) if auto.export => {
                 let files = vec![ExportedFile {
@@ -744,7 +749,7 @@ impl Job {
             process.tasks.iter().rposition(|grant| grant.task == task).expect("it holds the task");
         let grant = process.tasks.remove(at);
         let mut up = process.finished(grant);
-        if let Report::TaskFinished { metrics, .. } = &mut up {
+        if let Report::Trainer(TrainerReport::TaskFinished { metrics, .. }) = &mut up {
             metrics.bad_records = bad_records;
         }
         self.report(member, up);
@@ -803,7 +808,7 @@ impl Process {
     }
 
     pub fn finished(&self, grant: TaskGrant) -> Report {
-        Report::TaskFinished {
+        Report::Trainer(TrainerReport::TaskFinished {
             epoch: self.epoch,
             phase: self.phase.expect("it works").no,
             cut: self.cut,
@@ -815,7 +820,7 @@ impl Process {
                 correct: 8,
                 ..TaskMetrics::default()
             }),
-        }
+        })
     }
 
     fn held(&self) -> PserverState {
@@ -916,7 +921,7 @@ pub fn saved(cut: CutId, epoch: Epoch, shard: ShardId, holder: u32, sum: u8) -> 
         sha256: None,
         copies: Vec::new(),
     };
-    Report::Saved { cut, epoch, file, tables: Vec::new() }
+    Report::Pserver(PserverReport::Saved { cut, epoch, file, tables: Vec::new() })
 }
 
 /// The lanes that a trainer runs.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use heddle_am_core::Stored;
-use heddle_protocol::control::{Base, Command, LoadShards, Operation, Report, TakeCut};
+use heddle_protocol::control::{Base, Command, LoadShards, Operation, PserverReport, TakeCut};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, PhaseNo};
@@ -76,7 +76,7 @@ fn first_checkpoint_that_is_denied_ends_the_job() {
             if is_staged {
                 let (cut, p0) = (job.cut(), job.pserver(0));
                 let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
-                job.report(p0, Report::SaveFailed { cut, epoch, shard, failure });
+                job.report(p0, PserverReport::SaveFailed { cut, epoch, shard, failure });
             } else {
                 job.answer_store(Stored::NotDone { failure });
             }

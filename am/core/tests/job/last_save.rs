@@ -1,7 +1,7 @@
 //! A job that fails saves the state of its shards first, where they are whole.
 
 use heddle_am_core::{Exit, StoreCall, Stored};
-use heddle_protocol::control::{CutAt, Operation, Report, ShardReport};
+use heddle_protocol::control::{CutAt, Operation, Report, ShardReport, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Role, Step, TaskAttempt, TaskId};
@@ -193,7 +193,10 @@ fn nothing_is_saved_where_nothing_can_be_or_may_be() {
         let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
         let (task, attempt) = (TaskId(0), TaskAttempt(0));
         let failure = Failure::new(class, "what failed");
-        job.report(trainer, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
+        job.report(
+            trainer,
+            TrainerReport::TaskFailed { epoch, phase, task, attempt, retryable, failure },
+        );
     };
     let retries: Ends = |job| gives_up(job);
     let lost: Ends = |job| {
@@ -248,7 +251,7 @@ fn asp_saves_with_the_trainers_that_are_left() {
     let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
     let tasks = vec![position(process.tasks[0], 7)];
     let cut = process.cut;
-    job.report(trainer, Report::Progress { epoch, phase, cut, tasks });
+    job.report(trainer, TrainerReport::Progress { epoch, phase, cut, tasks });
     gives_up(&mut job);
     assert_eq!(job.cut_at(), CutAt::Barriers(vec![trainer]));
     if job.outcome.is_none() {

@@ -2,7 +2,8 @@
 
 use heddle_am_core::{Event, LostUpdates, Record};
 use heddle_protocol::control::{
-    Command, LoadShards, LostShards, Operation, ReplicaState, Report, ShardState, TaskPosition,
+    Command, LoadShards, LostShards, Operation, PserverReport, ReplicaState, Report, ShardState,
+    TaskPosition, TrainerReport,
 };
 use heddle_protocol::ids::{Incarnation, Member, Role, ShardId, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::job_spec::{Consistency, JobSpec, RecoveryScope};
@@ -53,7 +54,7 @@ fn reach(job: &mut Job, trainer: u32, step: u64) -> TaskId {
     let (grant, phase) = (process.tasks[0], process.phase.unwrap().no);
     let (epoch, cut) = (epoch(job), process.cut);
     let tasks = vec![position(grant, step)];
-    job.report(trainer, Report::Progress { epoch, phase, cut, tasks });
+    job.report(trainer, TrainerReport::Progress { epoch, phase, cut, tasks });
     grant.task
 }
 
@@ -61,7 +62,7 @@ fn reach(job: &mut Job, trainer: u32, step: u64) -> TaskId {
 fn finish(job: &mut Job, trainer: u32, steps: u64) {
     let trainer = job.trainer(trainer);
     let mut up = job.process(trainer).finished(job.process(trainer).tasks[0]);
-    if let Report::TaskFinished { metrics, .. } = &mut up {
+    if let Report::Trainer(TrainerReport::TaskFinished { metrics, .. }) = &mut up {
         metrics.steps = Some(steps);
     }
     job.processes.get_mut(&trainer).unwrap().tasks.remove(0);
@@ -242,7 +243,10 @@ fn steps_that_the_file_has_beyond_its_positions_are_not_lost() {
     let loaded = shards.iter().zip([2, 1]).map(state).collect();
     let none = Vec::new();
     for (pserver, loaded) in [(job.pserver(0), none), (job.pserver(1), loaded)] {
-        job.report(pserver, Report::ShardsReady { epoch, from_memory: 0, from_storage: 2, loaded });
+        job.report(
+            pserver,
+            PserverReport::ShardsReady { epoch, from_memory: 0, from_storage: 2, loaded },
+        );
     }
     assert_eq!(last_loss(&job).unwrap().updates, 6 + 7);
     assert!(

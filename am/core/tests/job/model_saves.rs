@@ -3,7 +3,7 @@
 use heddle_am_core::{Record, StoreCall, Stored};
 use heddle_protocol::control::{
     Command, ExportFailure, ExportOrder, ExportProgress, ExportedModel, Report, SaveAnswer,
-    SaveRequest,
+    SaveRequest, TrainerReport,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, SaveLease, SaveNo, Slot};
@@ -253,7 +253,7 @@ fn s45_save_goes_on_when_the_granted_trainer_ends_first() {
     // The cut without the lost trainer is committed: another one writes.
     for member in [t1, t2] {
         let (cut, epoch, tasks) = (job.cut(), job.process(member).epoch, Vec::new());
-        job.report(member, Report::AtBarrier { cut, epoch, tasks });
+        job.report(member, TrainerReport::AtBarrier { cut, epoch, tasks });
     }
     commit(&mut job);
     let (writer, order) = last_order(&job);

@@ -1,7 +1,9 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, LoadShards, Operation, Report, ShardReport};
+use heddle_protocol::control::{
+    Command, CutAt, LoadShards, Operation, PserverReport, Report, ShardReport, TrainerReport,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -68,7 +70,7 @@ fn lost_pserver_rolls_all_shards_back_to_the_last_checkpoint() {
     );
     assert!(!recovery.done, "until trainers have taken a step");
     for member in job.trainers() {
-        job.report(member, Report::Stepping { epoch: epoch(1) });
+        job.report(member, TrainerReport::Stepping { epoch: epoch(1) });
     }
     let recovery = &job.core.view().recoveries[0];
     assert!(recovery.done);
@@ -103,17 +105,17 @@ fn trainers_get_the_epoch_after_all_shards_are_loaded() {
         job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
-    let holding = Report::ShardsReady {
+    let holding = Report::Pserver(PserverReport::ShardsReady {
         epoch: epoch(1),
         from_memory: 0,
         from_storage: 2,
         loaded: Vec::new(),
-    };
+    });
     job.report(p1, holding.clone());
     assert!(!worked(&job));
     job.report(
         p0,
-        Report::ShardsReady {
+        PserverReport::ShardsReady {
             epoch: epoch(0),
             from_memory: 0,
             from_storage: 2,
@@ -328,7 +330,7 @@ fn damaged_checkpoint_is_reported_and_the_one_before_restored() {
     job.auto.hold = true;
     job.report(
         p0,
-        Report::LoadFailed {
+        PserverReport::LoadFailed {
             epoch: epoch(1),
             failure: Failure::new(ErrorClass::Corrupt, "md5 of shard-0"),
         },
@@ -360,7 +362,7 @@ fn start_names_the_checkpoint_that_is_used() {
     job.auto.hold = true;
     let (member, epoch) = (job.pserver(0), job.core.view().epoch);
     let failure = Failure::new(ErrorClass::Corrupt, "md5 of shard-0");
-    job.report(member, Report::LoadFailed { epoch, failure });
+    job.report(member, PserverReport::LoadFailed { epoch, failure });
     let told = job.notices.iter().filter_map(|event| match event {
         Notice::Started { resumed_from, .. } => resumed_from.map(|cut| (cut, None)),
         Notice::CheckpointDamaged { cut, dir, .. } => Some((*cut, Some(dir.clone()))),
@@ -374,7 +376,7 @@ fn start_names_the_checkpoint_that_is_used() {
     job.kill(job.pserver(0));
     let (member, epoch) = (job.pserver(0), job.core.view().epoch);
     let failure = Failure::new(ErrorClass::Corrupt, "md5 of shard-0");
-    job.report(member, Report::LoadFailed { epoch, failure });
+    job.report(member, PserverReport::LoadFailed { epoch, failure });
     let starts = |event: &&Notice| matches!(event, Notice::Started { .. });
     assert_eq!(job.notices.iter().filter(starts).count(), 2);
 }
@@ -392,7 +394,7 @@ fn damaged_checkpoint_fails_the_job_by_spec_or_without_an_older() {
         let p0 = job.pserver(0);
         job.report(
             p0,
-            Report::LoadFailed {
+            PserverReport::LoadFailed {
                 epoch: epoch(1),
                 failure: Failure::new(ErrorClass::Corrupt, "md5"),
             },
@@ -411,7 +413,7 @@ fn damaged_file_of_another_job_ends_this_one() {
     job.start();
     let p0 = job.pserver(0);
     let failure = Failure::new(ErrorClass::Corrupt, "/other/g1-c4/shard-0: MD5");
-    job.report(p0, Report::LoadFailed { epoch: epoch(0), failure });
+    job.report(p0, PserverReport::LoadFailed { epoch: epoch(0), failure });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, ExitCode::Checkpoint);
     assert_eq!(outcome.message, "model.init: /other/g1-c4/shard-0: MD5; name another checkpoint");
@@ -431,7 +433,7 @@ fn unreadable_checkpoint_is_retried_and_never_replaced() {
         let current = job.core.view().epoch;
         job.report(
             p0,
-            Report::LoadFailed {
+            PserverReport::LoadFailed {
                 epoch: current,
                 failure: Failure::new(ErrorClass::Unreachable, "connection refused"),
             },
@@ -521,7 +523,7 @@ fn lanes_of_a_lost_trainer_are_shared_with_its_replacement() {
     let replacement = job.trainer(0);
     job.registers(replacement);
     assert_eq!((job.process(replacement).lanes.len(), job.process(t1).lanes.len()), (1, 1));
-    job.report(replacement, Report::Stepping { epoch: epoch(0) });
+    job.report(replacement, TrainerReport::Stepping { epoch: epoch(0) });
     let recovery = &job.core.view().recoveries[0];
     assert!(recovery.done && recovery.restart_ms.is_some());
 }
@@ -535,7 +537,7 @@ fn asp_tasks_continue_at_the_step_that_all_shards_acknowledged() {
     let (current, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     job.report(
         t0,
-        Report::Progress {
+        TrainerReport::Progress {
             epoch: current,
             phase,
             cut: Default::default(),
@@ -664,10 +666,12 @@ fn s50_auto_period_follows_the_rollbacks() {
 fn s46_a_copy_that_was_passed_over_is_replaced() {
     let mut job = bsp_beyond_a_checkpoint();
     let pserver = job.pserver(0);
-    let passed_over = |count| Report::CopiesPassedOver {
-        epoch: epoch(count),
-        shard: ShardId(0),
-        passed: vec!["shard-00000 is damaged".to_owned()],
+    let passed_over = |count| {
+        Report::Pserver(PserverReport::CopiesPassedOver {
+            epoch: epoch(count),
+            shard: ShardId(0),
+            passed: vec!["shard-00000 is damaged".to_owned()],
+        })
     };
     let replaced = |job: &Job| {
         let calls = job.calls.iter().filter_map(|(_, call)| match call {

@@ -1,7 +1,7 @@
 //! Tasks that are set aside: the pass goes on without them, they are listed, and the next pass tries them again.
 
 use heddle_am_core::Exit;
-use heddle_protocol::control::{Operation, Report};
+use heddle_protocol::control::{Operation, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, TaskId};
@@ -35,7 +35,10 @@ fn fail(job: &mut Job, task: TaskId, retryable: bool) {
     let attempt = process.tasks.remove(at).attempt;
     let class = if retryable { ErrorClass::Unreachable } else { ErrorClass::Input };
     let failure = Failure::new(class, "connection reset");
-    job.report(member, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
+    job.report(
+        member,
+        TrainerReport::TaskFailed { epoch, phase, task, attempt, retryable, failure },
+    );
 }
 
 /// The task fails until it is set aside, or the job has ended.
@@ -124,7 +127,10 @@ fn s43_a_node_that_fails_four_tasks_is_avoided_and_no_task_is() {
         failed.insert(grant.task);
         let (task, attempt, retryable) = (grant.task, grant.attempt, true);
         let failure = Failure::new(ErrorClass::Unreachable, "input/output error");
-        job.report(bad, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
+        job.report(
+            bad,
+            TrainerReport::TaskFailed { epoch, phase, task, attempt, retryable, failure },
+        );
         if failed.len() == 4 {
             break;
         }

@@ -1,7 +1,7 @@
 //! Large jobs: what a message carries does not grow with the number of tasks. What events cost is in
 //! `benches/containers.rs`.
 
-use heddle_protocol::control::{Command, Report};
+use heddle_protocol::control::{Command, Report, TrainerReport};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::job_spec::{BadRecords, Consistency};
 use heddle_protocol::metrics::TaskMetrics;
@@ -30,12 +30,12 @@ fn lanes_carry_the_steps_of_their_own_tasks_only() {
     let mut job = Job::started(spec(Consistency::Bsp), 10, 0);
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     for task in 0..10 {
-        let report = Report::TaskSteps {
+        let report = Report::Trainer(TrainerReport::TaskSteps {
             phase: PhaseNo(0),
             task: TaskId(task),
             steps: 100 + u64::from(task),
             metrics: Box::new(TaskMetrics::default()),
-        };
+        });
         job.report(t0, report);
     }
     let from = job.sent.len();
@@ -64,7 +64,7 @@ fn bad_records_are_summed_over_the_tasks_of_a_phase() {
     let trainer = job.trainer(0);
     for (task, bad) in [(0, 3), (0, 3), (1, 2), (2, 0), (3, 1)] {
         assert!(job.outcome.is_none(), "five are allowed");
-        let report = Report::TaskSteps {
+        let report = Report::Trainer(TrainerReport::TaskSteps {
             phase: PhaseNo(0),
             task: TaskId(task),
             steps: 1,
@@ -73,7 +73,7 @@ fn bad_records_are_summed_over_the_tasks_of_a_phase() {
                 bad_examples: vec![format!("file:{task}: wrong"); usize::from(bad > 0)],
                 ..TaskMetrics::default()
             }),
-        };
+        });
         job.report(trainer, report);
     }
     let view = job.core.view();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record};
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::{JobState, RecoveryKind, RecoveryView, SlotState, SpareCounts};
@@ -28,7 +28,7 @@ fn last_recovery(job: &Job) -> RecoveryView {
 fn steps(job: &mut Job) {
     let epoch = epoch(job);
     for trainer in job.trainers() {
-        job.report(trainer, Report::Stepping { epoch });
+        job.report(trainer, TrainerReport::Stepping { epoch });
     }
 }
 
@@ -193,7 +193,7 @@ fn a_spare_trainer_joins_with_the_loss_of_another() {
     let recovery = last_recovery(&job);
     assert_eq!((recovery.kind, recovery.restart_ms), (RecoveryKind::Spare, Some(0)));
     let epoch = epoch(&job);
-    job.report(spare, Report::Stepping { epoch });
+    job.report(spare, TrainerReport::Stepping { epoch });
     assert!(last_recovery(&job).done, "over with the first step of the spare");
     job.grant(Slot::trainer(1), Incarnation(2));
     job.on(Event::Timer);
@@ -212,7 +212,8 @@ fn scaling_changes_who_works_and_keeps_the_spares() {
         if job.told(trainer, 0).iter().any(|it| matches!(it, Command::Drain)) {
             let process = job.process(trainer);
             let (phase, tasks) = (process.phase.unwrap().no, process.positions());
-            let report = Report::Drained { epoch: epoch(&job), phase, tasks };
+            let report =
+                Report::Trainer(TrainerReport::Drained { epoch: epoch(&job), phase, tasks });
             job.report(trainer, report);
             job.kill(trainer);
         }

@@ -3,7 +3,7 @@
 use heddle_am_core::{
     Action, ContainerName, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
 };
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -353,7 +353,7 @@ fn scaling_down_drains_and_scaling_up_requests_again() {
     assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
     let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
-    job.report(t1, Report::Drained { epoch, phase, tasks });
+    job.report(t1, TrainerReport::Drained { epoch, phase, tasks });
     assert!(!job.processes.contains_key(&t1), "it is ordered to stop");
     assert_eq!(job.core.view().recoveries, [], "that was no loss");
     while job.process(t0).tasks.iter().all(|grant| grant.task != held[0].task) {

@@ -1,7 +1,7 @@
 //! An operator's orderly stop ends with a checkpoint; and the choice of the step of a BSP cut.
 
 use heddle_am_core::{ContainerName, Core, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{CutAt, Operation, Report, ShardReport};
+use heddle_protocol::control::{CutAt, Operation, PserverReport, Report, ShardReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
@@ -114,12 +114,12 @@ fn stop_without_storage_ends_within_one_checkpoint_timeout() {
     while job.outcome.is_none() {
         let (pserver, cut) = (job.pserver(0), job.cut());
         let process = job.process(pserver);
-        let up = Report::SaveFailed {
+        let up = Report::Pserver(PserverReport::SaveFailed {
             cut,
             epoch: process.epoch,
             shard: process.shards[0],
             failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
-        };
+        });
         job.report(pserver, up);
         if let Some((call, StoreCall::Stage { .. })) = job.calls.last() {
             let call = *call;

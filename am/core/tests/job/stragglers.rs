@@ -1,6 +1,6 @@
 //! Slow trainers: lanes and tasks move away from them.
 
-use heddle_protocol::control::{Command, Report, TaskGrant, TaskHandOut};
+use heddle_protocol::control::{Command, TaskGrant, TaskHandOut, TrainerReport};
 use heddle_protocol::ids::{Member, Slot};
 use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
@@ -84,7 +84,7 @@ fn a_trainer_far_too_slow_is_replaced_on_another_node() {
     let [a, b, c] = [0, 1, 2].map(|index| lanes_of(&job, job.trainer(index)).len());
     assert_eq!(a + b + c, 8, "the others need not wait for its step");
     let (epoch, phase) = (job.process(slow).epoch, job.process(slow).phase.expect("it works").no);
-    job.report(slow, Report::Drained { epoch, phase, tasks: Vec::new() });
+    job.report(slow, TrainerReport::Drained { epoch, phase, tasks: Vec::new() });
     assert_eq!(job.stopped, [slow]);
     assert_ne!(job.trainer(3), slow);
     assert_eq!(lanes(&job), [2, 2, 2, 2]);
@@ -259,7 +259,7 @@ fn drains(job: &mut Job, extra: Member, from: usize) {
     let drained = job.told(extra, from);
     assert!(drained.iter().any(|command| matches!(command, Command::Drain)), "{drained:?}");
     let (epoch, phase) = (job.process(extra).epoch, job.process(extra).phase.expect("one").no);
-    job.report(extra, Report::Drained { epoch, phase, tasks: Vec::new() });
+    job.report(extra, TrainerReport::Drained { epoch, phase, tasks: Vec::new() });
     job.pass(1_000);
 }
 

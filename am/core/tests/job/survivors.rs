@@ -1,7 +1,7 @@
 //! A lost pserver is not replaced in time: survivors take its shards and return them. And loads that fail together.
 
 use heddle_am_core::{Event, Record};
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{Command, Operation, PserverReport};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot, Term};
 use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
@@ -260,7 +260,7 @@ fn loads_that_fail_together_are_one_try() {
         for pserver in job.pservers() {
             job.report(
                 pserver,
-                Report::LoadFailed {
+                PserverReport::LoadFailed {
                     epoch,
                     failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
                 },

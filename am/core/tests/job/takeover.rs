@@ -3,7 +3,7 @@
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
     Command, LaneGrant, LoadShards, PserverState, Registration, ReplicaState, Report, ShardState,
-    TaskPosition, TrainerState,
+    TaskPosition, TrainerReport, TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -499,7 +499,7 @@ fn trainer_whose_lane_shards_reject_gets_it_again() {
     }
     let process = job.process(t0);
     let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
-    let refused = Report::LaneFenced { epoch, phase, lane: before };
+    let refused = Report::Trainer(TrainerReport::LaneFenced { epoch, phase, lane: before });
     job.report(t0, refused.clone());
     let again = job.process(t0).lanes[0];
     assert_eq!(again.lane, before.lane);
@@ -638,5 +638,5 @@ fn older_container_never_takes_the_slot_of_a_newer_one() {
     job.processes.insert(old, Process { connection: None, ..process });
     job.registers(old);
     assert!(job.refused.contains(&old));
-    job.report(new, Report::Stepping { epoch: job.core.view().epoch });
+    job.report(new, TrainerReport::Stepping { epoch: job.core.view().epoch });
 }

@@ -1,6 +1,6 @@
 //! The training loss of a pass: each task counts once, and it outlives rollbacks and the ApplicationMaster.
 
-use heddle_protocol::control::{Operation, Report};
+use heddle_protocol::control::{Operation, Report, TrainerReport};
 use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::job_spec::{AlgorithmKind, Consistency, Every};
 use heddle_protocol::metrics::{LossSum, RecordSums, TaskMetrics};
@@ -29,7 +29,7 @@ fn finish(job: &mut Job, member: Member, task: TaskId, loss: f64) {
     let process = job.process(member).clone();
     let grant = *process.tasks.iter().find(|grant| grant.task == task).expect("it is held");
     let mut up = process.finished(grant);
-    if let Report::TaskFinished { metrics, .. } = &mut up {
+    if let Report::Trainer(TrainerReport::TaskFinished { metrics, .. }) = &mut up {
         **metrics = TaskMetrics { rows: ROWS, loss_sum: ROWS as f64 * loss, ..Default::default() };
     }
     let held = &mut job.processes.get_mut(&member).expect("it is there").tasks;
@@ -86,7 +86,7 @@ fn read(job: &mut Job, task: u32, loss: f64) {
     let phase = job.core.view().phase;
     let metrics = TaskMetrics { rows: ROWS, loss_sum: ROWS as f64 * loss, ..Default::default() };
     let (task, metrics) = (TaskId(task), Box::new(metrics));
-    job.report(member, Report::TaskSteps { phase, task, steps: 5, metrics });
+    job.report(member, TrainerReport::TaskSteps { phase, task, steps: 5, metrics });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use heddle_protocol::control::{Base, LoadShards, Report, ShardState};
+use heddle_protocol::control::{Base, LoadShards, PserverReport, ShardState};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, ShardId};
 use heddle_shard::ShardSetError;
@@ -29,7 +29,7 @@ pub(super) struct ShardLoading {
     /// Some shards go back alone: the states in which they were loaded.
     loaded: Option<Vec<ShardState>>,
     /// The final report, if it was sent.
-    outcome: Option<Report>,
+    outcome: Option<PserverReport>,
 }
 
 impl Coordinator {
@@ -42,7 +42,7 @@ impl Coordinator {
             // A repeated command. A result that is not known yet is reported later.
             if let Some(outcome) = self.loading.as_ref().and_then(|loading| loading.outcome.clone())
             {
-                (self.send_report)(outcome);
+                self.send(outcome);
             }
             return;
         }
@@ -145,7 +145,7 @@ impl Coordinator {
                 }
                 loading.from_storage += u32::from(loading.base.is_some());
                 if !passed.is_empty() {
-                    (self.send_report)(Report::CopiesPassedOver { epoch, shard, passed });
+                    self.send(PserverReport::CopiesPassedOver { epoch, shard, passed });
                 }
                 if let Some(&thread) = self.owners.get(&shard) {
                     self.threads.send(thread, DataCommand::Install { epoch, shard: loaded });
@@ -182,7 +182,7 @@ impl Coordinator {
         let total = u32::try_from(loading.shards.len()).unwrap_or(u32::MAX);
         let from_memory = if loading.base.is_some() { total - loading.from_storage } else { 0 };
         let load_ms = u64::try_from(loading.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let report = Report::ShardsReady {
+        let report = PserverReport::ShardsReady {
             epoch: self.epoch,
             from_memory,
             from_storage: loading.from_storage,
@@ -197,7 +197,7 @@ impl Coordinator {
             duration_ms = load_ms,
             "shards_loaded"
         );
-        (self.send_report)(report);
+        self.send(report);
     }
 
     fn load_failed(&mut self, class: ErrorClass, error: &str) {
@@ -205,9 +205,10 @@ impl Coordinator {
         else {
             return;
         };
-        let report = Report::LoadFailed { epoch: self.epoch, failure: Failure::new(class, error) };
+        let report =
+            PserverReport::LoadFailed { epoch: self.epoch, failure: Failure::new(class, error) };
         loading.outcome = Some(report.clone());
         tracing::error!(epoch = %self.epoch, ?class, error, "shards_not_loaded");
-        (self.send_report)(report);
+        self.send(report);
     }
 }

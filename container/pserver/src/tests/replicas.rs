@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use heddle_protocol::control::{BackupPlace, BeginPhase, Report, SetViews, ShardReport, ShardView};
+use heddle_protocol::control::{
+    BackupPlace, BeginPhase, PserverReport, Report, SetViews, ShardReport, ShardView,
+};
 use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Term, ViewVersion};
 
@@ -176,7 +178,7 @@ fn streams_are_encrypted_where_the_job_demands_it() {
     }
     // Answered when the backup has begun the phase by the stream.
     for rig in &pair.rigs {
-        rig.wait(|up| matches!(up, Report::Begun { .. }).then_some(()));
+        rig.wait(|up| matches!(up, Report::Pserver(PserverReport::Begun { .. })).then_some(()));
     }
     let lone = pair.view(0, 2, 1, &[1]);
     drop(pair.rigs.remove(0));

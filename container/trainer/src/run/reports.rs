@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use heddle_client::machine::{Era, Unit};
-use heddle_protocol::control::{Report, TaskPosition};
+use heddle_protocol::control::{Report, TaskPosition, TrainerReport};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Step, TaskAttempt, TaskId};
 use heddle_protocol::job_spec::{AlgorithmKind, JobSpec, ModelSpec};
@@ -42,8 +42,8 @@ impl LoopReports {
         Self { sink, cut: CutId::default(), last_progress: Instant::now() }
     }
 
-    pub(super) fn send(&mut self, report: Report) {
-        (self.sink)(report);
+    pub(super) fn send(&mut self, report: impl Into<Report>) {
+        (self.sink)(report.into());
     }
 
     /// The last cut that this process has passed.
@@ -79,7 +79,8 @@ impl LoopReports {
 
     /// All work is handed back.
     pub(super) fn drained(&mut self, era: Era, tasks: Vec<TaskPosition>) {
-        self.send(Report::Drained { epoch: era.epoch, phase: era.phase, tasks });
+        let Era { epoch, phase } = era;
+        self.send(TrainerReport::Drained { epoch, phase, tasks });
     }
 
     /// Whether positions of tasks are to be reported again.
@@ -90,7 +91,8 @@ impl LoopReports {
     /// Positions of tasks.
     pub(super) fn progress(&mut self, era: Era, tasks: Vec<TaskPosition>) {
         self.last_progress = Instant::now();
-        self.send(Report::Progress { epoch: era.epoch, phase: era.phase, cut: self.cut, tasks });
+        let (Era { epoch, phase }, cut) = (era, self.cut);
+        self.send(TrainerReport::Progress { epoch, phase, cut, tasks });
     }
 
     /// A task is complete.
@@ -101,8 +103,8 @@ impl LoopReports {
         attempt: TaskAttempt,
         metrics: Box<TaskMetrics>,
     ) {
-        let Era { epoch, phase } = era;
-        self.send(Report::TaskFinished { epoch, phase, cut: self.cut, task, attempt, metrics });
+        let (Era { epoch, phase }, cut) = (era, self.cut);
+        self.send(TrainerReport::TaskFinished { epoch, phase, cut, task, attempt, metrics });
     }
 }
 

@@ -15,7 +15,7 @@ use heddle_client::machine::{
 };
 use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerReport,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -339,7 +339,7 @@ impl Rig {
     fn task_steps(&self) -> BTreeMap<u32, u64> {
         let reports = self.reports.lock().unwrap();
         let steps = reports.iter().filter_map(|report| match report {
-            Report::TaskSteps { task, steps, .. } => Some((task.0, *steps)),
+            Report::Trainer(TrainerReport::TaskSteps { task, steps, .. }) => Some((task.0, *steps)),
             _ => None,
         });
         steps.collect()
@@ -363,7 +363,7 @@ fn input(dir: &Path, file: usize, text: &str) -> InputFile {
 
 fn finished(reports: &[Report]) -> Vec<(u32, u32, u64)> {
     let finished = reports.iter().filter_map(|report| match report {
-        Report::TaskFinished { task, attempt, metrics, .. } => {
+        Report::Trainer(TrainerReport::TaskFinished { task, attempt, metrics, .. }) => {
             Some((task.0, attempt.0, metrics.rows))
         }
         _ => None,
@@ -380,15 +380,20 @@ fn lanes_push_every_record_once_and_report_steps_of_tasks() {
         rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 3 });
         rig.lanes(EPOCH, &[0, 1, 2], &[]);
         rig.until(|shards, reports| {
-            let done =
-                reports.iter().filter(|report| matches!(report, Report::TaskSteps { .. })).count();
+            let done = reports
+                .iter()
+                .filter(|report| matches!(report, Report::Trainer(TrainerReport::TaskSteps { .. })))
+                .count();
             done == 5 && shards.lanes.values().all(|lane| lane.ended)
         });
         assert_eq!(rig.counts(16), [1.0; 16]);
         assert_eq!(rig.task_steps(), BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)]));
         let reports = rig.reports.lock().unwrap();
         assert_eq!(
-            reports.iter().filter(|report| matches!(report, Report::Stepping { .. })).count(),
+            reports
+                .iter()
+                .filter(|report| matches!(report, Report::Trainer(TrainerReport::Stepping { .. })))
+                .count(),
             1
         );
     }
@@ -404,7 +409,10 @@ fn first_step_after_a_shard_moved_is_reported() {
     let mut rig = Rig::new(&[40], true);
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 1 } };
     let steppings = |reports: &[Report]| {
-        reports.iter().filter(|report| matches!(report, Report::Stepping { .. })).count()
+        reports
+            .iter()
+            .filter(|report| matches!(report, Report::Trainer(TrainerReport::Stepping { .. })))
+            .count()
     };
     rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(1)] });
     rig.lanes(EPOCH, &[0], &[]);
@@ -513,7 +521,7 @@ fn fenced_lane_is_taken_over_at_its_next_hand_out() {
         let is = |report: &&Report| {
             matches!(
                 report,
-                Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1)
+                Report::Trainer(TrainerReport::LaneFenced { lane, .. }) if *lane == lane_grant(0, 1)
             )
         };
         reports.iter().filter(is).count()
@@ -562,11 +570,13 @@ fn a_malformed_record_fails_its_task_with_its_place() {
         rig.lanes(EPOCH, &[0], &[]);
         rig.tasks(0, &[(0, 2, 0)]);
         rig.until(|_, reports| {
-            reports.iter().any(|report| matches!(report, Report::TaskFailed { .. }))
+            reports
+                .iter()
+                .any(|report| matches!(report, Report::Trainer(TrainerReport::TaskFailed { .. })))
         });
         let reports = rig.reports.lock().unwrap();
         let failed = reports.iter().find_map(|report| match report {
-            Report::TaskFailed { attempt, retryable, failure, .. } => {
+            Report::Trainer(TrainerReport::TaskFailed { attempt, retryable, failure, .. }) => {
                 Some((attempt.0, *retryable, failure.clone()))
             }
             _ => None,
@@ -591,7 +601,9 @@ fn a_drained_trainer_hands_back_its_work() {
     rig.until(|shards, _| shards.log.len() > 3);
     rig.trainer.command(Command::Drain);
     let reports = rig.reports.lock().unwrap();
-    let Some(Report::Drained { tasks, .. }) = reports.last() else { panic!("{reports:?}") };
+    let Some(Report::Trainer(TrainerReport::Drained { tasks, .. })) = reports.last() else {
+        panic!("{reports:?}")
+    };
     assert!(tasks.iter().any(|position| position.task == TaskId(0) && position.step > Step(0)));
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
 }
@@ -608,7 +620,10 @@ fn s41_a_trainer_stops_work_on_a_hand_out_that_is_over() {
         rig.trainer.command(Command::Withdraw { epoch: EPOCH, phase: PhaseNo(0), tasks });
         let reports = rig.reports.lock().unwrap();
         assert!(
-            matches!(reports.last(), Some(Report::Withdrawn { tasks }) if tasks[..] == [hand_out]),
+            matches!(
+                reports.last(),
+                Some(Report::Trainer(TrainerReport::Withdrawn { tasks })) if tasks[..] == [hand_out]
+            ),
             "{reports:?}"
         );
     };
@@ -620,13 +635,21 @@ fn s41_a_trainer_stops_work_on_a_hand_out_that_is_over() {
     rig.tasks(0, &[(1, 2, 0)]);
     rig.until(|_, reports| {
         let ends = |report: &Report| {
-            matches!(report, Report::TaskFinished { task: TaskId(1), attempt: TaskAttempt(2), .. })
+            matches!(
+                report,
+                Report::Trainer(TrainerReport::TaskFinished {
+                    task: TaskId(1),
+                    attempt: TaskAttempt(2),
+                    ..
+                })
+            )
         };
         reports.iter().any(ends)
     });
     let reports = rig.reports.lock().unwrap();
-    let of_first =
-        |report: &&Report| matches!(report, Report::TaskFinished { task: TaskId(0), .. });
+    let of_first = |report: &&Report| {
+        matches!(report, Report::Trainer(TrainerReport::TaskFinished { task: TaskId(0), .. }))
+    };
     assert_eq!(reports.iter().find(of_first).map(|_| ()), None);
 }
 
@@ -636,7 +659,8 @@ fn a_trainer_without_work_answers_a_drain_at_once() {
     rig.trainer.command(Command::Drain);
     let drained = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
-        let is_drained = |report: &&Report| matches!(report, Report::Drained { .. });
+        let is_drained =
+            |report: &&Report| matches!(report, Report::Trainer(TrainerReport::Drained { .. }));
         reports.iter().filter(is_drained).count()
     };
     assert_eq!(drained(&rig), 1);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
 use heddle_input::RecordFormat;
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerReport,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
@@ -158,7 +158,7 @@ impl<P: DataPlane> Trainer<P> {
         if work.remove_lane(grant) {
             let Era { epoch, phase } = work.era;
             let lane = grant;
-            self.reports.send(Report::LaneFenced { epoch, phase, lane });
+            self.reports.send(TrainerReport::LaneFenced { epoch, phase, lane });
         }
     }
 
@@ -197,7 +197,7 @@ impl<P: DataPlane> Trainer<P> {
             }
         }
         tracing::info!(tasks = tasks.len(), "tasks_withdrawn");
-        self.reports.send(Report::Withdrawn { tasks });
+        self.reports.send(TrainerReport::Withdrawn { tasks });
         self.begin_tasks();
     }
 
@@ -243,7 +243,7 @@ impl<P: DataPlane> Trainer<P> {
             // The ApplicationMaster ignores a barrier that is reported twice.
             ClientEvent::AtBarrier { cut, epoch, tasks } => {
                 self.reports.passed(cut);
-                self.reports.send(Report::AtBarrier { cut, epoch, tasks });
+                self.reports.send(TrainerReport::AtBarrier { cut, epoch, tasks });
             }
             ClientEvent::Compute { .. }
             | ClientEvent::LaneFenced { .. }
@@ -401,7 +401,7 @@ impl<P: DataPlane> Trainer<P> {
     fn stepped(&mut self) {
         if let Some(work) = self.work.as_mut().filter(|work| !work.stepped) {
             work.stepped = true;
-            self.reports.send(Report::Stepping { epoch: work.era.epoch });
+            self.reports.send(TrainerReport::Stepping { epoch: work.era.epoch });
         }
     }
 
@@ -492,7 +492,7 @@ impl<P: DataPlane> Trainer<P> {
             Unit::Lane(_) => {
                 let phase = work.era.phase;
                 work.known_steps.insert(task, steps);
-                self.reports.send(Report::TaskSteps { phase, task, steps, metrics });
+                self.reports.send(TrainerReport::TaskSteps { phase, task, steps, metrics });
             }
             Unit::Task(_) if work.sharing == Sharing::ReadOnly => {
                 if let Some(run) = work.running.remove(&task) {
@@ -524,7 +524,14 @@ impl<P: DataPlane> Trainer<P> {
                 self.plane.send(DataRequest::ReleaseTask { era: work.era, task });
             }
         }
-        self.reports.send(Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
+        self.reports.send(TrainerReport::TaskFailed {
+            epoch,
+            phase,
+            task,
+            attempt,
+            retryable,
+            failure,
+        });
         self.begin_tasks();
     }
 

@@ -285,9 +285,9 @@ pub enum Command {
     Fault(OrderedFault),
 
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
-    /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`Report::ShardsReady`](super::Report::ShardsReady).
+    /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`PserverReport::ShardsReady`](super::PserverReport::ShardsReady).
     LoadShards(LoadShards),
-    /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
+    /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`PserverReport::Begun`](super::PserverReport::Begun).
     Begin(BeginPhase),
     /// Pserver: views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
     /// stops waiting for a backup, by a view alone. Answered by [`ShardReport::ViewTaken`](super::ShardReport::ViewTaken) by the primary.
@@ -302,7 +302,7 @@ pub enum Command {
         /// All trainers of the job now.
         trainers: Vec<Member>,
     },
-    /// Pserver: take this cut and save it into `staging`. Answered by [`Report::CutArmed`](super::Report::CutArmed) at once, then per shard.
+    /// Pserver: take this cut and save it into `staging`. Answered by [`PserverReport::CutArmed`](super::PserverReport::CutArmed) at once, then per shard.
     Cut(TakeCut),
     /// Pserver: the cut has ended. Committed: keep its snapshot for a rollback and drop older ones. Else: drop it.
     CutEnd(EndCut),
@@ -339,7 +339,7 @@ pub enum Command {
         /// The tasks, in the order to work on them.
         tasks: Vec<TaskGrant>,
     },
-    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`Report::AtBarrier`](super::Report::AtBarrier).
+    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`TrainerReport::AtBarrier`](super::TrainerReport::AtBarrier).
     Barrier {
         /// The cut.
         cut: CutId,
@@ -347,7 +347,7 @@ pub enum Command {
         epoch: Epoch,
     },
     /// Trainer: stop work on these hand-outs, which are over: another trainer has finished the tasks. Answered by
-    /// [`Report::Withdrawn`](super::Report::Withdrawn), whatever the phase.
+    /// [`TrainerReport::Withdrawn`](super::TrainerReport::Withdrawn), whatever the phase.
     Withdraw {
         /// The epoch.
         epoch: Epoch,
@@ -356,7 +356,7 @@ pub enum Command {
         /// The hand-outs.
         tasks: Vec<TaskHandOut>,
     },
-    /// Trainer: stop taking steps, hand back tasks or lanes ([`Report::Drained`](super::Report::Drained)), then exit with code 0.
+    /// Trainer: stop taking steps, hand back tasks or lanes ([`TrainerReport::Drained`](super::TrainerReport::Drained)), then exit with code 0.
     Drain,
     /// Trainer: write the model of this checkpoint to a new directory below that of the save. Answered by
     /// [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).

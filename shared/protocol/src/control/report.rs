@@ -33,33 +33,8 @@ pub enum Report {
     Register(Box<Registration>),
     /// Alive.
     Heartbeat(HeartbeatStats),
-    /// Pserver: all shards are loaded, the answer to [`Command::LoadShards`](super::Command::LoadShards).
-    ShardsReady {
-        /// The epoch.
-        epoch: Epoch,
-        /// Shards restored from the snapshot in memory.
-        from_memory: u32,
-        /// Shards loaded from storage, or made again with their initial values.
-        from_storage: u32,
-        /// `pservers.recovery = "local"`: the states in which shards that went back alone were loaded.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        loaded: Vec<ShardState>,
-    },
-    /// Pserver: a checkpoint file could not be used.
-    LoadFailed {
-        /// The epoch asked for.
-        epoch: Epoch,
-        /// Names the file. [`ErrorClass::Corrupt`](crate::failure::ErrorClass::Corrupt): the file is proven corrupt; any
-        /// other class: another try can read it.
-        failure: Failure,
-    },
-    /// Pserver: the phase has begun, the answer to [`Command::Begin`](super::Command::Begin).
-    Begun {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-    },
+    /// Of a pserver.
+    Pserver(PserverReport),
     /// Pserver: a report of one of its shards.
     Shard {
         /// The epoch that the shard is in.
@@ -68,137 +43,8 @@ pub enum Report {
         #[serde(flatten, rename = "shard_report")]
         report: ShardReport,
     },
-    /// Pserver: loaded a shard from another copy of its file, since these copies are missing or damaged.
-    CopiesPassedOver {
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// For each copy: its path and what is wrong with it.
-        passed: Vec<String>,
-    },
-    /// Pserver: has received the cut, so that trainers may receive it.
-    CutArmed {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-    },
-    /// Pserver: data and sidecar are durable in the staging directory. Of a cut of initial values they were, and are removed.
-    Saved {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// What was written.
-        file: ShardFile,
-        /// Figures of its tables.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        tables: Vec<TableStatistics>,
-    },
-    /// Pserver: the shard could not be saved; its file does not count.
-    SaveFailed {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// The shard.
-        shard: ShardId,
-        /// Names the file and the cause.
-        failure: Failure,
-    },
-    /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
-    /// the first step not acknowledged by every shard. All its later reports carry the cut.
-    AtBarrier {
-        /// The cut.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// Its tasks.
-        tasks: Vec<TaskPosition>,
-    },
-    /// Trainer (ASP): steps of its tasks that every shard has acknowledged, sent now and then.
-    Progress {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// The highest cut whose barrier it has sent.
-        cut: CutId,
-        /// Its tasks.
-        tasks: Vec<TaskPosition>,
-    },
-    /// Trainer: the last step of the task is acknowledged by every shard (evaluation: is computed).
-    TaskFinished {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// The highest cut whose barrier it has sent.
-        cut: CutId,
-        /// The task.
-        task: TaskId,
-        /// Which hand-out.
-        attempt: TaskAttempt,
-        /// Records, losses, scores.
-        metrics: Box<TaskMetrics>,
-    },
-    /// Trainer (BSP): the task was read to its end. A fact about the data, whatever the epoch.
-    TaskSteps {
-        /// The phase.
-        phase: PhaseNo,
-        /// The task.
-        task: TaskId,
-        /// Minibatches in it.
-        steps: u64,
-        /// Records, losses, bad records.
-        metrics: Box<TaskMetrics>,
-    },
-    /// Trainer (BSP): a shard refused the lane, since a later hand-out has asked it; the lane is not run here any more.
-    /// If the ApplicationMaster has no later one (its predecessor handed it to a trainer that has ended), it hands the
-    /// lane out again.
-    LaneFenced {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// The lane, with the hand-out that was refused.
-        lane: LaneGrant,
-    },
-    /// Trainer: reached its first step since the epoch began.
-    Stepping {
-        /// The epoch.
-        epoch: Epoch,
-    },
-    /// Trainer: this task cannot be computed because of its data or its storage.
-    TaskFailed {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// The task.
-        task: TaskId,
-        /// Which hand-out (0 in BSP).
-        attempt: TaskAttempt,
-        /// Whether another try can help (storage) or not (bad data).
-        retryable: bool,
-        /// Its class gives the job's exit code; `file:line:column: what`.
-        failure: Failure,
-    },
-    /// Trainer: does not work on these hand-outs any more, after [`Command::Withdraw`](super::Command::Withdraw).
-    Withdrawn {
-        /// The hand-outs.
-        tasks: Vec<TaskHandOut>,
-    },
-    /// Trainer: returns all work, after [`Command::Drain`](super::Command::Drain).
-    Drained {
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase.
-        phase: PhaseNo,
-        /// Unfinished tasks with the first step not acknowledged everywhere.
-        tasks: Vec<TaskPosition>,
-    },
+    /// Of a trainer, about its work.
+    Trainer(TrainerReport),
     /// Trainer: a data connection to this container is refused or broke.
     Unreachable {
         /// The container; the ApplicationMaster probes its port.
@@ -220,6 +66,188 @@ pub enum Report {
         /// Its class gives the job's exit code.
         failure: Failure,
     },
+}
+
+/// A report of a pserver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "pserver_report")]
+pub enum PserverReport {
+    /// All shards are loaded, the answer to [`Command::LoadShards`](super::Command::LoadShards).
+    ShardsReady {
+        /// The epoch.
+        epoch: Epoch,
+        /// Shards restored from the snapshot in memory.
+        from_memory: u32,
+        /// Shards loaded from storage, or made again with their initial values.
+        from_storage: u32,
+        /// `pservers.recovery = "local"`: the states in which shards that went back alone were loaded.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        loaded: Vec<ShardState>,
+    },
+    /// A checkpoint file could not be used.
+    LoadFailed {
+        /// The epoch asked for.
+        epoch: Epoch,
+        /// Names the file. [`ErrorClass::Corrupt`](crate::failure::ErrorClass::Corrupt): the file is proven corrupt; any
+        /// other class: another try can read it.
+        failure: Failure,
+    },
+    /// Loaded a shard from another copy of its file, since these copies are missing or damaged.
+    CopiesPassedOver {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// For each copy: its path and what is wrong with it.
+        passed: Vec<String>,
+    },
+    /// The phase has begun, the answer to [`Command::Begin`](super::Command::Begin).
+    Begun {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+    },
+    /// Has received the cut, so that trainers may receive it.
+    CutArmed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Data and sidecar are durable in the staging directory. Of a cut of initial values they were, and are removed.
+    Saved {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// What was written.
+        file: ShardFile,
+        /// Figures of its tables.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tables: Vec<TableStatistics>,
+    },
+    /// The shard could not be saved; its file does not count.
+    SaveFailed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// Names the file and the cause.
+        failure: Failure,
+    },
+}
+
+/// A report of a trainer about its work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "trainer_report")]
+pub enum TrainerReport {
+    /// Its barrier of the cut has gone down every connection; these are its unfinished tasks with
+    /// the first step not acknowledged by every shard. All its later reports carry the cut.
+    AtBarrier {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// ASP: steps of its tasks that every shard has acknowledged, sent now and then.
+    Progress {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// The last step of the task is acknowledged by every shard (evaluation: is computed).
+    TaskFinished {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out.
+        attempt: TaskAttempt,
+        /// Records, losses, scores.
+        metrics: Box<TaskMetrics>,
+    },
+    /// BSP: the task was read to its end. A fact about the data, whatever the epoch.
+    TaskSteps {
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Minibatches in it.
+        steps: u64,
+        /// Records, losses, bad records.
+        metrics: Box<TaskMetrics>,
+    },
+    /// BSP: a shard refused the lane, since a later hand-out has asked it; the lane is not run here any more.
+    /// If the ApplicationMaster has no later one (its predecessor handed it to a trainer that has ended), it hands the
+    /// lane out again.
+    LaneFenced {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The lane, with the hand-out that was refused.
+        lane: LaneGrant,
+    },
+    /// Reached its first step since the epoch began.
+    Stepping {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// This task cannot be computed because of its data or its storage.
+    TaskFailed {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out (0 in BSP).
+        attempt: TaskAttempt,
+        /// Whether another try can help (storage) or not (bad data).
+        retryable: bool,
+        /// Its class gives the job's exit code; `file:line:column: what`.
+        failure: Failure,
+    },
+    /// Does not work on these hand-outs any more, after [`Command::Withdraw`](super::Command::Withdraw).
+    Withdrawn {
+        /// The hand-outs.
+        tasks: Vec<TaskHandOut>,
+    },
+    /// Returns all work, after [`Command::Drain`](super::Command::Drain).
+    Drained {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// Unfinished tasks with the first step not acknowledged everywhere.
+        tasks: Vec<TaskPosition>,
+    },
+}
+
+impl From<PserverReport> for Report {
+    fn from(report: PserverReport) -> Self {
+        Self::Pserver(report)
+    }
+}
+
+impl From<TrainerReport> for Report {
+    fn from(report: TrainerReport) -> Self {
+        Self::Trainer(report)
+    }
 }
 
 /// What a container reports about itself when it registers.

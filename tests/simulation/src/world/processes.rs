@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerName, Event, Exit};
-use heddle_protocol::control::{Command, HeartbeatStats, Registration, Report, ReportEnvelope};
+use heddle_protocol::control::{
+    Command, HeartbeatStats, Registration, Report, ReportEnvelope, TrainerReport,
+};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, PhaseNo, Role, Slot};
 
 use uuid::Uuid;
@@ -330,7 +332,10 @@ impl World {
             match want {
                 trainer::Output::Report(report) => {
                     self.exports_again(number);
-                    self.withdrawn += u64::from(matches!(report, Report::Withdrawn { .. }));
+                    self.withdrawn += u64::from(matches!(
+                        report,
+                        Report::Trainer(TrainerReport::Withdrawn { .. })
+                    ));
                     self.report(number, report)?;
                 }
                 trainer::Output::Labour(labour) => {
