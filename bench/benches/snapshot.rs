@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use heddle_bench::peer::{EPOCH, TrainerPeer, cut, pserver, wait};
 use heddle_protocol::control::{
-    Command, CutAt, EndCut, PserverReport, Report, ShardReport, TakeCut,
+    Command, CutAt, EndCut, PserverCommand, PserverReport, Report, ShardCommand, ShardReport,
+    TakeCut,
 };
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
@@ -71,7 +72,10 @@ fn main() {
             saved.as_secs_f64(),
             bytes as f64 / saved.as_secs_f64() / 1e9
         );
-        server.command(Command::CutEnd(EndCut { cut: cut(number), committed: true }));
+        server.command(Command::Shards(ShardCommand::CutEnd(EndCut {
+            cut: cut(number),
+            committed: true,
+        })));
         let after: Vec<_> = (0..pushes)
             .map(|_| if number == 1 { scattered(&mut peer) } else { stream(&mut peer) })
             .collect();
@@ -99,7 +103,7 @@ fn saved_alone(bytes: u64, dir: &std::path::Path) {
 fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration {
     let staging = dir.join(format!("cut-{number}"));
     std::fs::create_dir(&staging).expect("a new directory");
-    let command = Command::Cut(TakeCut {
+    let command = Command::Pserver(PserverCommand::Cut(TakeCut {
         cut: cut(number),
         epoch: EPOCH,
         phase: PhaseNo(0),
@@ -108,7 +112,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
         copies: Vec::new(),
         initial: false,
         last: false,
-    });
+    }));
     timed(|| {
         server.command(command);
         wait(server, |up| {

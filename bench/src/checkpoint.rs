@@ -7,7 +7,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use heddle_protocol::control::{Command, CutAt, EndCut, PserverReport, Report, TakeCut};
+use heddle_protocol::control::{
+    Command, CutAt, EndCut, PserverCommand, PserverReport, Report, ShardCommand, TakeCut,
+};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 
@@ -108,7 +110,7 @@ pub(crate) fn is_saved(server: &Standalone) -> io::Result<bool> {
 pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Result<PathBuf> {
     let staging = dir.join(format!("cut-{number}"));
     fs::create_dir(&staging)?;
-    server.command(Command::Cut(TakeCut {
+    server.command(Command::Pserver(PserverCommand::Cut(TakeCut {
         cut: cut(number),
         epoch: EPOCH,
         phase: PhaseNo(0),
@@ -117,12 +119,15 @@ pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Resu
         copies: Vec::new(),
         initial: false,
         last: false,
-    }));
+    })));
     Ok(staging)
 }
 
 pub(crate) fn end_cut(server: &Standalone, number: u32, staging: &Path) -> io::Result<()> {
-    server.command(Command::CutEnd(EndCut { cut: cut(number), committed: true }));
+    server.command(Command::Shards(ShardCommand::CutEnd(EndCut {
+        cut: cut(number),
+        committed: true,
+    })));
     fs::remove_dir_all(staging)
 }
 

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    BackupPlace, Command, FillOrder, LoadShards, Phase, PserverReport, Report, SetViews, ShardView,
-    Sharing,
+    BackupPlace, Command, FillOrder, LoadShards, Phase, PserverCommand, PserverReport, Report,
+    SetViews, ShardCommand, ShardView, Sharing,
 };
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Mechanism, Secret, Verdict};
@@ -141,7 +141,7 @@ fn give_view(
     let view = view_with(version, in_sync, vec![backup]);
     for pserver in pservers {
         let views = vec![view.clone()];
-        pserver.command(Command::Views(SetViews { epoch: EPOCH, views }));
+        pserver.command(Command::Shards(ShardCommand::Views(SetViews { epoch: EPOCH, views })));
     }
 }
 
@@ -164,14 +164,15 @@ fn started(
         options: Options::default(),
     };
     let pserver = Standalone::start(settings)?;
-    pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
+    pserver
+        .command(Command::Shards(ShardCommand::Members { trainers: vec![trainer(0), trainer(1)] }));
     Ok(pserver)
 }
 
 /// The pserver holds these shards with initial values.
 fn load(pserver: &Standalone, shards: Vec<ShardId>, views: Vec<ShardView>) -> io::Result<()> {
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-    pserver.command(Command::LoadShards(LoadShards {
+    pserver.command(Command::Pserver(PserverCommand::LoadShards(LoadShards {
         epoch: EPOCH,
         shards,
         base: None,
@@ -179,7 +180,7 @@ fn load(pserver: &Standalone, shards: Vec<ShardId>, views: Vec<ShardView>) -> io
         step: Step(0),
         lost: None,
         views,
-    }));
+    })));
     wait(pserver, |up| matches!(up, Report::Pserver(PserverReport::ShardsReady { .. }))).map(drop)
 }
 

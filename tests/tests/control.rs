@@ -15,7 +15,8 @@ use heddle_agent::{
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_protocol::control::{
-    Command, CommandEnvelope, HeartbeatStats, PserverReport, Registration, Report, TrainerReport,
+    Command, CommandEnvelope, HeartbeatStats, PserverReport, Registration, Report, TrainerCommand,
+    TrainerReport,
 };
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
@@ -71,7 +72,7 @@ async fn server_with(mechanism: Mechanism) -> Server {
 /// Sends a command; whether it was queued.
 fn drain(lines: &mut api::CommandStream) -> bool {
     let head = CommandEnvelope { attempt: Attempt(1), acknowledged: 0, command: None };
-    let command = serde_json::to_vec(&Command::Drain).expect("JSON");
+    let command = serde_json::to_vec(&Command::Trainer(TrainerCommand::Drain)).expect("JSON");
     lines.send(&head, Some(command.into()))
 }
 
@@ -158,7 +159,7 @@ async fn registers_reports_and_is_commanded(mut server: Server) {
     assert_eq!(member.slot, Slot::trainer(0));
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
-    assert!(matches!(command, Command::Drain));
+    assert!(matches!(command, Command::Trainer(TrainerCommand::Drain)));
     agent.reporter().send(Report::Trainer(TrainerReport::Stepping { epoch: Epoch::default() }));
     let ApiInput::SessionLine { line, .. } = server.next().await else {
         panic!("the report arrives")
@@ -207,7 +208,7 @@ async fn a_stalled_master_does_not_stop_container_timers() {
     // Commands arrive all the same.
     assert!(drain(&mut lines));
     let command = tokio::task::spawn_blocking(move || commanded.recv_timeout(LIMIT));
-    assert!(matches!(command.await, Ok(Ok(Command::Drain))));
+    assert!(matches!(command.await, Ok(Ok(Command::Trainer(TrainerCommand::Drain)))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

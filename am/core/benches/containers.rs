@@ -27,9 +27,9 @@ use heddle_am_core::{
     SurvivingContainer,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverReport, PserverState, Registration,
-    ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerReport,
-    TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverCommand, PserverReport, PserverState,
+    Registration, ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition,
+    TrainerCommand, TrainerReport, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -222,7 +222,12 @@ impl Rig {
 
     fn obey(&mut self, member: Member, command: Command) {
         match command {
-            Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
+            Command::Pserver(PserverCommand::LoadShards(LoadShards {
+                epoch,
+                shards,
+                phase,
+                ..
+            })) => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
@@ -235,12 +240,12 @@ impl Rig {
                     }),
                 );
             }
-            Command::Begin(BeginPhase { epoch, phase }) => {
+            Command::Pserver(PserverCommand::Begin(BeginPhase { epoch, phase })) => {
                 self.phase = phase.no;
                 let phase = phase.no;
                 self.say(member, Report::Pserver(PserverReport::Begun { epoch, phase }));
             }
-            Command::Cut(TakeCut { cut, epoch, .. }) => {
+            Command::Pserver(PserverCommand::Cut(TakeCut { cut, epoch, .. })) => {
                 self.say(member, Report::Pserver(PserverReport::CutArmed { cut, epoch }));
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
@@ -263,11 +268,11 @@ impl Rig {
                     );
                 }
             }
-            Command::Barrier { cut, epoch } => {
+            Command::Trainer(TrainerCommand::Barrier { cut, epoch }) => {
                 let tasks = Vec::new();
                 self.say(member, Report::Trainer(TrainerReport::AtBarrier { cut, epoch, tasks }));
             }
-            Command::Work { epoch, .. } => {
+            Command::Trainer(TrainerCommand::Work { epoch, .. }) => {
                 self.epoch = epoch;
                 let known = self.containers.get_mut(&member).unwrap();
                 // After a takeover the command repeats the work that it does.
@@ -275,7 +280,7 @@ impl Rig {
                     known.tasks.clear();
                 }
             }
-            Command::Tasks { tasks, .. } => {
+            Command::Trainer(TrainerCommand::Tasks { tasks, .. }) => {
                 self.containers.get_mut(&member).unwrap().tasks.extend(tasks);
             }
             _ => {}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 
-use heddle_protocol::control::Registration;
+use heddle_protocol::control::{Command, Registration};
 use heddle_protocol::ids::Member;
 
 use crate::action::Action;
@@ -99,7 +99,12 @@ pub(crate) fn taken(ctx: &mut Context) -> String {
 fn named(action: &Action) -> String {
     match action {
         Action::Container(order) => variant(order),
-        Action::Send { command, .. } => format!("send {}", variant(command)),
+        Action::Send { command, .. } => match &**command {
+            Command::Pserver(command) => format!("send {}", variant(command)),
+            Command::Shards(command) => format!("send {}", variant(command)),
+            Command::Trainer(command) => format!("send {}", variant(command)),
+            command => format!("send {}", variant(command)),
+        },
         Action::Store { call, .. } => format!("store {}", variant(call)),
         Action::Journal { record, .. } => format!("journal {}", variant(record)),
         Action::Notice(notice) => format!("report {}", variant(notice)),

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, OrderedFault, PserverReport, Report, ShardReport, TakeCut,
+    BeginPhase, Command, EndCut, OrderedFault, PserverCommand, PserverReport, Report, ShardCommand,
+    ShardReport, TakeCut,
 };
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -175,46 +176,31 @@ impl Coordinator {
                 self.threads.broadcast(|| DataCommand::Replication(limits));
                 self.set_job(job);
             }
-            Command::LoadShards(command) => self.load_shards(command),
-            Command::Begin(command) => {
+            Command::Pserver(command) => self.pserver_command(command),
+            Command::Shards(command) => {
+                if let ShardCommand::CutEnd(EndCut { cut, committed }) = command {
+                    tracing::info!(%cut, committed, "cut_ended");
+                    self.cut.take_if(|own| own.cut == cut);
+                }
+                let command = Arc::new(command);
+                self.threads.broadcast(|| DataCommand::Shards(Arc::clone(&command)));
+            }
+            Command::Fault(fault) => self.fault(fault),
+            // The agent carries out its commands itself.
+            other => tracing::debug!(?other, "command_ignored"),
+        }
+    }
+
+    fn pserver_command(&mut self, command: PserverCommand) {
+        match command {
+            PserverCommand::LoadShards(command) => self.load_shards(command),
+            PserverCommand::Begin(command) => {
                 let BeginPhase { epoch, phase } = command;
                 tracing::info!(%epoch, phase = %phase.no, "phase_begun");
                 let report = PserverReport::Begun { epoch, phase: phase.no };
                 self.threads.ask(report, None, |ask| DataCommand::Begin { ask, command });
             }
-            Command::Members { trainers } => {
-                self.threads.broadcast(|| DataCommand::Members { trainers: trainers.clone() });
-            }
-            Command::Cut(command) => self.begin_cut(command),
-            Command::CutEnd(end) => {
-                let EndCut { cut, committed } = end;
-                tracing::info!(%cut, committed, "cut_ended");
-                self.threads.broadcast(|| DataCommand::CutEnd(end));
-                if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
-                    self.cut = None;
-                }
-            }
-            Command::Views(command) => {
-                let command = Arc::new(command);
-                self.threads.broadcast(|| DataCommand::Views(Arc::clone(&command)));
-            }
-            Command::HandOver(command) => {
-                let command = Arc::new(command);
-                self.threads.broadcast(|| DataCommand::HandOver(Arc::clone(&command)));
-            }
-            Command::Fault(fault) => self.fault(fault),
-            // Commands for the agent and for trainers.
-            other @ (Command::Refused { .. }
-            | Command::Stop { .. }
-            | Command::Work { .. }
-            | Command::Lanes { .. }
-            | Command::Tasks { .. }
-            | Command::Withdraw { .. }
-            | Command::Barrier { .. }
-            | Command::Drain
-            | Command::Tokens(_)
-            | Command::Export(_)
-            | Command::SaveAnswer { .. }) => tracing::debug!(?other, "command_ignored"),
+            PserverCommand::Cut(command) => self.begin_cut(command),
         }
     }
 
@@ -372,6 +358,6 @@ fn log(epoch: Epoch, report: &ShardReport) {
         ShardReport::CutAborted { shard, cut, reason, .. } => {
             tracing::info!(%cut, %shard, reason, "cut_aborted");
         }
-        ShardReport::PhaseEnded { .. } | ShardReport::SnapshotTaken { .. } => {}
+        _ => {}
     }
 }

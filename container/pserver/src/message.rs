@@ -7,11 +7,11 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, FillProgress, HandOver, LoadShards, ReplicationLag, SetViews,
-    ShardReport, ShardState, SparseTableSize, TakeCut,
+    BeginPhase, Command, FillProgress, LoadShards, ReplicationLag, ShardCommand, ShardReport,
+    ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_protocol::process_figures::{FigureCells, ProcessFigures};
 use heddle_shard::{
     LocalReport, ReplicationLimits, Shard, ShardSetError, SnapshotGone, SnapshotHead,
@@ -30,45 +30,19 @@ pub(crate) enum DataCommand {
     /// What backups are allowed, in epochs that begin from now on.
     Replication(ReplicationLimits),
     /// `shards`: the part of the command's that this thread serves. Answered by `Held`.
-    LoadShards {
-        command: Arc<LoadShards>,
-        shards: Vec<ShardId>,
-    },
+    LoadShards { command: Arc<LoadShards>, shards: Vec<ShardId> },
     /// Answered by `Installed`.
-    Install {
-        epoch: Epoch,
-        shard: Box<Shard>,
-    },
+    Install { epoch: Epoch, shard: Box<Shard> },
     /// A shard of zeros for a refill. Nothing answers it: the primary asks again until it is there.
-    InstallEmpty {
-        epoch: Epoch,
-        order: ViewVersion,
-        shard: Box<Shard>,
-    },
+    InstallEmpty { epoch: Epoch, order: ViewVersion, shard: Box<Shard> },
     /// Answered by `Answered`.
-    Begin {
-        ask: u64,
-        command: BeginPhase,
-    },
-    Members {
-        trainers: Vec<Member>,
-    },
+    Begin { ask: u64, command: BeginPhase },
     /// Answered by `Answered`.
-    Cut {
-        ask: u64,
-        command: Arc<TakeCut>,
-    },
-    CutEnd(EndCut),
-    /// Nothing answers it; the primaries report the views that they take.
-    Views(Arc<SetViews>),
-    /// Its shards report when they have stopped.
-    HandOver(Arc<HandOver>),
+    Cut { ask: u64, command: Arc<TakeCut> },
+    /// Passed on to the shards, which report what follows from it.
+    Shards(Arc<ShardCommand>),
     /// Sends a saver the head of a snapshot.
-    SaveHead {
-        shard: ShardId,
-        cut: CutId,
-        reply: Sender<Result<SnapshotHead, SnapshotGone>>,
-    },
+    SaveHead { shard: ShardId, cut: CutId, reply: Sender<Result<SnapshotHead, SnapshotGone>> },
     /// Fills a saver's buffer with the next piece of a section.
     Save {
         shard: ShardId,
@@ -79,13 +53,9 @@ pub(crate) enum DataCommand {
         reply: Sender<Result<Buffer, SnapshotGone>>,
     },
     /// Sends the state of the thread, for a registration.
-    State {
-        reply: Sender<ThreadState>,
-    },
+    State { reply: Sender<ThreadState> },
     /// Sleeps: an operator ordered a hung thread.
-    Hang {
-        ms: u64,
-    },
+    Hang { ms: u64 },
     /// Closes all connections of trainers: an operator ordered it.
     Drop,
 }

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    Base, Command, CutAt, EndCut, LoadShards, Phase, PserverReport, Report, ShardReport, Sharing,
-    TakeCut,
+    Base, Command, CutAt, EndCut, LoadShards, Phase, PserverCommand, PserverReport, Report,
+    ShardCommand, ShardReport, Sharing, TakeCut,
 };
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
@@ -101,7 +101,7 @@ impl Rig {
     fn load(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
         let phase = Phase { no: PhaseNo(0), sharing };
-        self.command(Command::LoadShards(LoadShards {
+        self.command(Command::Pserver(PserverCommand::LoadShards(LoadShards {
             epoch: epoch(count),
             shards,
             base,
@@ -109,11 +109,11 @@ impl Rig {
             step: Step(step),
             lost: None,
             views: Vec::new(),
-        }));
+        })));
     }
 
     fn members(&self, trainers: &[Member]) {
-        self.command(Command::Members { trainers: trainers.to_vec() });
+        self.command(Command::Shards(ShardCommand::Members { trainers: trainers.to_vec() }));
     }
 
     fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
@@ -123,7 +123,7 @@ impl Rig {
     fn cut_of(&self, number: u32, at: CutAt, staging: &std::path::Path, initial: bool) {
         let staging = staging.display().to_string();
         let phase = PhaseNo(0);
-        self.command(Command::Cut(TakeCut {
+        self.command(Command::Pserver(PserverCommand::Cut(TakeCut {
             cut: cut(number),
             epoch: epoch(1),
             phase,
@@ -132,7 +132,7 @@ impl Rig {
             copies: Vec::new(),
             initial,
             last: false,
-        }));
+        })));
     }
 
     fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
@@ -297,7 +297,7 @@ fn rollback_restores_from_memory_and_from_storage() {
         peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
     }
     let files = rig.saved(2);
-    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
+    rig.command(Command::Shards(ShardCommand::CutEnd(EndCut { cut: cut(1), committed: true })));
     let at_cut: Vec<_> = (0..)
         .zip(&mut peers)
         .map(|(shard, peer)| peer.pull(shard, 1, u64::from(shard) * rows / 2, 3))
@@ -357,7 +357,7 @@ fn a_cut_of_initial_values_leaves_no_file_and_is_restored() {
     let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     peer.step(0, 0, 0, 0, &vec![-1.0; rows as usize]);
     assert_eq!(peer.pull(0, 1, 0, 2), [1.0, 1.0]);
-    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
+    rig.command(Command::Shards(ShardCommand::CutEnd(EndCut { cut: cut(1), committed: true })));
 
     let base = Base {
         cut: cut(1),
@@ -387,7 +387,7 @@ fn initial_values_are_restored_from_memory() {
     rig.holding();
     rig.cut_of(1, CutAt::Steps(Step(0)), dir.path(), true);
     rig.saved(1);
-    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
+    rig.command(Command::Shards(ShardCommand::CutEnd(EndCut { cut: cut(1), committed: true })));
     let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     peer.step(0, 0, 0, 0, &[-1.0]);
     let (dir, files) = (dir.path().display().to_string(), BTreeMap::new());
@@ -680,6 +680,9 @@ fn cut_is_armed_before_any_snapshot_is_reported() {
                 _ => None,
             });
         }
-        rig.command(Command::CutEnd(EndCut { cut: cut(number), committed: false }));
+        rig.command(Command::Shards(ShardCommand::CutEnd(EndCut {
+            cut: cut(number),
+            committed: false,
+        })));
     }
 }

@@ -68,7 +68,7 @@ pub enum ShardEffect {
     },
 }
 
-/// A report to the own process; the ApplicationMaster gets none of them.
+/// A report to the own process. The ApplicationMaster does not get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalReport {
     /// Replicas: a view orders a refill of this thread's copy, which needs an empty shard ([`crate::ShardSet::install_empty`]).

@@ -8,6 +8,7 @@
 
 mod clocked_pulls;
 mod clocks;
+mod command;
 mod connections;
 mod cuts;
 mod error;

@@ -141,6 +141,7 @@ impl Drop for PendingSave {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::control::TrainerCommand;
     use heddle_protocol::ids::SaveNo;
 
     use super::*;
@@ -162,7 +163,10 @@ mod tests {
         assert_eq!(second.answer(), Some(SaveAnswer::Granted { save: SaveNo(7) }));
         drop(first);
         saver.take(granted(1, 9));
-        assert!(matches!(saver.take(Command::Drain), Some(Command::Drain)));
+        assert!(matches!(
+            saver.take(Command::Trainer(TrainerCommand::Drain)),
+            Some(Command::Trainer(TrainerCommand::Drain))
+        ));
     }
 
     #[test]

@@ -19,8 +19,8 @@ mod tokens;
 use serde::{Deserialize, Serialize};
 
 pub use command::{
-    Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, LostShards,
-    Phase, ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
+    Base, BeginPhase, Command, CommandEnvelope, CutAt, LaneGrant, LoadShards, LostShards, Phase,
+    PserverCommand, ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, TrainerCommand, Welcome,
 };
 pub use model_save::{
     BLOCK_MS_MAX, BLOCK_MS_MIN, ExportFailure, ExportOrder, ExportProgress, ExportedFile,
@@ -35,7 +35,7 @@ pub use replica::{
     ShardStop, ShardView,
 };
 pub use report::{PserverReport, Registration, Report, ReportEnvelope, TrainerReport};
-pub use shard::ShardReport;
+pub use shard::{EndCut, ShardCommand, ShardReport};
 pub use sparse_table_size::SparseTableSize;
 pub use state::{
     HeartbeatStats, InputWait, LongStep, PserverState, ShardState, TaskPosition, ThreadTurn,

@@ -25,7 +25,7 @@
 //! | --- | --- |
 //! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `load-failed`, `fatal`); messages about shards and cuts have new names |
 //! | 3 | control: a registration has `pserver_state` and `trainer_state`, a command has `acknowledged` (all three had other names) |
-//! | 4 | control: what a shard, a pserver and a trainer report is nested in `shard`, `pserver` and `trainer` |
+//! | 4 | control: reports and commands are nested by sender and receiver: pserver, shard, trainer |
 
 use std::fmt;
 

@@ -13,9 +13,9 @@ use heddle_agent::{
     Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter, UserSecrets,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, HeartbeatStats, LoadShards, PserverReport, PserverState, Registration,
-    ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition, TrainerReport,
-    TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverCommand, PserverReport, PserverState,
+    Registration, ReplicaState, Report, ShardReport, ShardState, TakeCut, TaskGrant, TaskPosition,
+    TrainerCommand, TrainerReport, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -167,7 +167,8 @@ impl Containers {
                     let seen = look(&self.world);
                     (seen.epoch, seen.phase)
                 };
-                let again = Command::Tasks { epoch, phase, tasks: Vec::new() };
+                let again =
+                    Command::Trainer(TrainerCommand::Tasks { epoch, phase, tasks: Vec::new() });
                 self.commands.send((member, again))?;
             }
         }
@@ -433,7 +434,9 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             seen.welcomed += 1;
             Vec::new()
         }
-        Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
+        Command::Pserver(PserverCommand::LoadShards(LoadShards {
+            epoch, shards, phase, ..
+        })) => {
             if epoch > seen.epoch {
                 // Back to the checkpoint from before the first step.
                 seen.done.clear();
@@ -448,7 +451,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
                 loaded: Vec::new(),
             })]
         }
-        Command::Cut(TakeCut { cut, epoch, staging, .. }) => {
+        Command::Pserver(PserverCommand::Cut(TakeCut { cut, epoch, staging, .. })) => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
             let mut reports = vec![Report::Pserver(PserverReport::CutArmed { cut, epoch })];
             for shard in shards {
@@ -473,16 +476,16 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             }
             reports
         }
-        Command::Begin(BeginPhase { epoch, phase }) => {
+        Command::Pserver(PserverCommand::Begin(BeginPhase { epoch, phase })) => {
             vec![Report::Pserver(PserverReport::Begun { epoch, phase: phase.no })]
         }
-        Command::Work { epoch, phase, .. } => {
+        Command::Trainer(TrainerCommand::Work { epoch, phase, .. }) => {
             (seen.epoch, seen.phase) = (epoch, phase.no);
             seen.working.insert(member.slot);
             seen.tasks.entry(member.slot).or_default();
             Vec::new()
         }
-        Command::Tasks { epoch, phase, tasks } if epoch == seen.epoch => {
+        Command::Trainer(TrainerCommand::Tasks { epoch, phase, tasks }) if epoch == seen.epoch => {
             let held = seen.tasks.entry(member.slot).or_default();
             for grant in tasks {
                 if !held.iter().any(|other| other.task == grant.task) {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
-    Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverReport, PserverState, Report,
-    SetViews, ShardReport, ShardState, TakeCut,
+    Base, BeginPhase, Command, LoadShards, PserverCommand, PserverReport, PserverState, Report,
+    ShardCommand, ShardReport, ShardState, TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
@@ -108,11 +108,8 @@ enum ThreadCommand {
     Hold(Arc<LoadShards>, Vec<ShardId>),
     Install(Epoch, Box<Installed>),
     Begin(BeginPhase),
-    Members(Vec<Member>),
-    Views(Arc<SetViews>),
-    HandOver(Arc<HandOver>),
     Cut(Arc<TakeCut>),
-    CutEnd(EndCut),
+    Shards(Arc<ShardCommand>),
 }
 
 /// The content of a file, of which a data thread makes a shard: shards themselves cannot be copied.
@@ -278,24 +275,17 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::LoadShards(command) => self.hold(command, now_ms, out),
-            Command::Begin(command) => {
+            Command::Pserver(PserverCommand::LoadShards(command)) => {
+                self.hold(command, now_ms, out)
+            }
+            Command::Pserver(PserverCommand::Begin(command)) => {
                 let report = Report::Pserver(PserverReport::Begun {
                     epoch: command.epoch,
                     phase: command.phase.no,
                 });
                 self.ask(report, None, ThreadCommand::Begin(command), now_ms, out);
             }
-            Command::Views(views) => {
-                self.broadcast(None, &ThreadCommand::Views(Arc::new(views)), now_ms, out);
-            }
-            Command::HandOver(order) => {
-                self.broadcast(None, &ThreadCommand::HandOver(Arc::new(order)), now_ms, out);
-            }
-            Command::Members { trainers } => {
-                self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
-            }
-            Command::Cut(command) => {
+            Command::Pserver(PserverCommand::Cut(command)) => {
                 let (cut, epoch, initial) = (command.cut, command.epoch, command.initial);
                 if self.cut.as_ref().is_none_or(|own| own.cut < cut) {
                     let (early, copies) = (Some(Vec::new()), BTreeSet::new());
@@ -309,9 +299,11 @@ impl Pserver {
                 let report = Report::Pserver(PserverReport::CutArmed { cut, epoch });
                 self.ask(report, Some(cut), command, now_ms, out);
             }
-            Command::CutEnd(end) => {
-                self.broadcast(None, &ThreadCommand::CutEnd(end), now_ms, out);
-                self.cut.take_if(|own| own.cut == end.cut);
+            Command::Shards(command) => {
+                if let ShardCommand::CutEnd(end) = command {
+                    self.cut.take_if(|own| own.cut == end.cut);
+                }
+                self.broadcast(None, &ThreadCommand::Shards(Arc::new(command)), now_ms, out);
             }
             Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
@@ -400,7 +392,7 @@ impl Pserver {
         let mut effects = Vec::new();
         let host = &mut self.hosts[thread];
         let clocks = &mut self.clocks[thread];
-        let mut done = true;
+        let done;
         match command {
             ThreadCommand::Hold(load, shards) => {
                 clocks.begin(load.epoch, load.phase.no);
@@ -445,28 +437,25 @@ impl Pserver {
                     return self.carry_out(thread, effects, out);
                 }
             }
-            ThreadCommand::Views(views) => {
+            ThreadCommand::Shards(command) => {
                 let now = Duration::from_millis(now_ms);
                 let before = served(host);
-                done = host.views(&views, now, &mut effects).is_ok();
-                if !served(host).is_subset(&before) {
-                    clocks.promoted();
+                done = host.command(&command, now, &mut effects).is_ok();
+                match &*command {
+                    ShardCommand::Members { trainers } => clocks.members(trainers),
+                    ShardCommand::Views(_) => {
+                        if !served(host).is_subset(&before) {
+                            clocks.promoted();
+                        }
+                        effects.push(ShardEffect::Replicate);
+                    }
+                    ShardCommand::HandOver(_) | ShardCommand::CutEnd(_) => {}
                 }
-                effects.push(ShardEffect::Replicate);
-            }
-            ThreadCommand::HandOver(order) => {
-                let now = Duration::from_millis(now_ms);
-                done = host.hand_over(&order, now, &mut effects).is_ok();
-            }
-            ThreadCommand::Members(trainers) => {
-                clocks.members(&trainers);
-                host.members(&trainers, &mut effects);
             }
             ThreadCommand::Cut(command) => {
                 let now = Duration::from_millis(now_ms);
                 done = host.cut(&command, now, &mut effects).is_ok();
             }
-            ThreadCommand::CutEnd(end) => host.cut_end(end, &mut effects),
         }
         self.carry_out(thread, effects, out);
         if let Some(ask) = ask {

@@ -8,7 +8,8 @@ use heddle_client::machine::{
     ClientEvent, ClientMachine, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerReport, TrainerState,
+    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerCommand,
+    TrainerReport, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
@@ -139,13 +140,13 @@ impl Trainer {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::Work { epoch, phase, places } => {
+            Command::Trainer(TrainerCommand::Work { epoch, phase, places }) => {
                 self.machine.on(DataRequest::Work { epoch, phase, places }, now_ms);
                 if self.machine.era() == Some(Era { epoch, phase: phase.no }) {
                     self.phase = Some(phase);
                 }
             }
-            Command::Lanes { epoch, phase, lanes, .. } => {
+            Command::Trainer(TrainerCommand::Lanes { epoch, phase, lanes, .. }) => {
                 let era = Era { epoch, phase };
                 if self.draining {
                     self.stays_drained(era, out);
@@ -170,7 +171,7 @@ impl Trainer {
                     }
                 }
             }
-            Command::Tasks { epoch, phase, tasks } => {
+            Command::Trainer(TrainerCommand::Tasks { epoch, phase, tasks }) => {
                 let era = Era { epoch, phase };
                 if self.draining {
                     self.stays_drained(era, out);
@@ -178,16 +179,16 @@ impl Trainer {
                     self.take_tasks(era, tasks);
                 }
             }
-            Command::Barrier { cut, epoch } => {
+            Command::Trainer(TrainerCommand::Barrier { cut, epoch }) => {
                 self.machine.on(DataRequest::Barrier { cut, epoch }, now_ms)
             }
-            Command::Withdraw { epoch, phase, tasks } => {
+            Command::Trainer(TrainerCommand::Withdraw { epoch, phase, tasks }) => {
                 if self.machine.era() == Some(Era { epoch, phase }) {
                     self.withdraw(Era { epoch, phase }, &tasks);
                 }
                 out.push(Output::Report(Report::Trainer(TrainerReport::Withdrawn { tasks })));
             }
-            Command::Drain => self.drain(out),
+            Command::Trainer(TrainerCommand::Drain) => self.drain(out),
             Command::Export(order) => {
                 let (begins, report) = self.exporter.ordered(order);
                 out.extend(begins.map(|number| Output::Labour(Labour(Work::Export(number)))));

@@ -4,7 +4,7 @@
 //! outcome:** the call is repeated, since the store recognises its own manifest by its salt; nothing of the cut is deleted.
 //! Then the journal's record follows, then older checkpoints may be removed (retention).
 
-use heddle_protocol::control::{Command, EndCut};
+use heddle_protocol::control::{EndCut, ShardCommand};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{self, WarningCode};
@@ -146,7 +146,7 @@ impl Checkpoints {
         self.final_failures = 0;
         fleet.send_to_all(
             Role::Pserver,
-            Command::CutEnd(EndCut { cut: cut.id, committed: true }),
+            ShardCommand::CutEnd(EndCut { cut: cut.id, committed: true }),
             ctx,
         );
         // The last one of a job that failed is one more: it must not displace a checkpoint from before the failure.

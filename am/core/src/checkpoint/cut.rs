@@ -22,8 +22,9 @@
 //! **Joins** wait from the order until all shards have snapped: a trainer in one shard's snapshot must be in all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
+use heddle_protocol::control::{Command, CutAt, PserverCommand, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::table_statistics::TableStatistics;
@@ -242,20 +243,20 @@ impl Cut {
     }
 
     /// The command that orders it, for a pserver.
-    pub(crate) fn command(&self, slot: Slot) -> Option<Command> {
+    pub(crate) fn command(&self, slot: Slot) -> Option<Arc<Command>> {
         let copies = self.ordered()?.saved.awaited_of(slot);
         self.command_with(copies)
     }
 
     /// The command that orders it, for pservers that save no copies beside the shards that they serve.
-    pub(crate) fn command_without_copies(&self) -> Option<Command> {
+    pub(crate) fn command_without_copies(&self) -> Option<Arc<Command>> {
         self.command_with(Vec::new())
     }
 
-    fn command_with(&self, copies: Vec<ShardId>) -> Option<Command> {
+    fn command_with(&self, copies: Vec<ShardId>) -> Option<Arc<Command>> {
         let OrderedCut { phase, at, staging, .. } = self.ordered()?;
         let (cut, epoch) = (self.id, self.epoch);
-        Some(Command::Cut(TakeCut {
+        let order = PserverCommand::Cut(TakeCut {
             cut,
             epoch,
             phase: *phase,
@@ -264,6 +265,7 @@ impl Cut {
             copies,
             initial: self.reason == CutReason::Initial,
             last: matches!(self.reason, CutReason::Stop | CutReason::LastSave),
-        }))
+        });
+        Some(order.into())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, CutAt, EndCut};
+use heddle_protocol::control::{Command, CutAt, EndCut, ShardCommand, TrainerCommand};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Role, Slot};
 use heddle_protocol::view;
@@ -138,7 +138,7 @@ impl Checkpoints {
             set_aside: work.set_aside().to_vec(),
         }));
         let copies = cut.ordered().map(|ordered| ordered.saved.awaited_slots()).unwrap_or_default();
-        if let Some(command) = cut.command_without_copies().map(Arc::new) {
+        if let Some(command) = cut.command_without_copies() {
             // Pservers with backups alone may be promoted while the cut is open.
             let slots: BTreeSet<Slot> = map.slots().chain(views.held().into_keys()).collect();
             for slot in slots.into_iter().filter(|slot| !copies.contains(slot)) {
@@ -182,7 +182,8 @@ impl Checkpoints {
         match &mut ordered.progress {
             CutProgress::Arming(armed) if map.is_covered_by(armed) => {
                 ordered.progress = CutProgress::Snapping;
-                let barrier = Arc::new(Command::Barrier { cut: cut.id, epoch: cut.epoch });
+                let barrier: Arc<Command> =
+                    TrainerCommand::Barrier { cut: cut.id, epoch: cut.epoch }.into();
                 for member in ordered.trainers.keys() {
                     fleet.send(member.slot, Arc::clone(&barrier), ctx);
                 }
@@ -268,7 +269,7 @@ impl Checkpoints {
         ctx.clear_deadline(Purpose::CutCopies);
         ctx.clear_deadline(Purpose::Retry(Retried::Commit));
         if cut.is_ordered() {
-            let command = Command::CutEnd(EndCut { cut: cut.id, committed: false });
+            let command = ShardCommand::CutEnd(EndCut { cut: cut.id, committed: false });
             fleet.send_to_all(Role::Pserver, command, ctx);
         }
         // What may have become a checkpoint after all is left for the next attempt to judge.

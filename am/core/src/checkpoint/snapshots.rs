@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use heddle_protocol::control::{Command, CutAt, EndCut, TaskPosition};
+use heddle_protocol::control::{CutAt, EndCut, ShardCommand, TaskPosition, TrainerCommand};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::ShardFile;
@@ -242,7 +242,7 @@ impl Checkpoints {
             return;
         }
         let committed = self.base_manifest().is_some_and(|base| base.cut == received);
-        fleet.send(slot, Command::CutEnd(EndCut { cut: received, committed }), ctx);
+        fleet.send(slot, ShardCommand::CutEnd(EndCut { cut: received, committed }), ctx);
     }
 
     /// A pserver with copies is lost; `promoted`: the shards that have another primary, which is there. A cut that all shards
@@ -285,7 +285,7 @@ impl Checkpoints {
             && ordered.progress == CutProgress::Snapping
             && ordered.trainers.get(&member) == Some(&false)
         {
-            fleet.send(member.slot, Command::Barrier { cut: cut.id, epoch: cut.epoch }, ctx);
+            fleet.send(member.slot, TrainerCommand::Barrier { cut: cut.id, epoch: cut.epoch }, ctx);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, SetViews};
+use heddle_protocol::control::{SetViews, ShardCommand};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
 use heddle_protocol::view::{self, PserversView, ReplicationView, SetBy, WarningCode};
 
@@ -168,7 +168,7 @@ impl Core {
         let turn = |slot, shard| self.stage.map().turn(slot, shard);
         let views = self.stage.views().all().wire(shards, turn, &self.fleet);
         let epoch = self.ctx.epoch();
-        self.fleet.send(slot, Command::Views(SetViews { epoch, views }), &mut self.ctx);
+        self.fleet.send(slot, ShardCommand::Views(SetViews { epoch, views }), &mut self.ctx);
     }
 
     /// A pserver's connection broke, or an earlier attempt had it: views on the way may be lost. It may also have copies that no

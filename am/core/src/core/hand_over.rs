@@ -3,7 +3,7 @@
 //! The order of stop, record and map is in `docs/replication.md`. It is done while work goes on and no cut is open, and a cut
 //! waits for it: then only frames change a shard. Which shards go where is decided in `stage::replicas::hand_over`.
 
-use heddle_protocol::control::{Command, HandOver, ShardStop};
+use heddle_protocol::control::{HandOver, ShardCommand, ShardStop};
 use heddle_protocol::ids::{Epoch, Member, Slot};
 use heddle_protocol::view;
 
@@ -46,7 +46,7 @@ impl Core {
         let Some((from, shards)) = ordered else { return };
         self.ctx.set_deadline(Purpose::HandOver, self.ctx.now() + REPORTS_MS);
         let command = HandOver { epoch: self.ctx.epoch(), shards };
-        self.fleet.send(from.slot, Command::HandOver(command), &mut self.ctx);
+        self.fleet.send(from.slot, ShardCommand::HandOver(command), &mut self.ctx);
     }
 
     /// A shard has stopped, and all copies of its set have everything.

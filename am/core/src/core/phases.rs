@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use heddle_protocol::control::{BeginPhase, Command};
+use heddle_protocol::control::{BeginPhase, PserverCommand};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::job_spec::{job_phase, phase_text};
 use heddle_protocol::metrics::RecordSums;
@@ -50,8 +50,8 @@ impl Core {
         self.fleet.send(slot, self.begin_command(), &mut self.ctx);
     }
 
-    fn begin_command(&self) -> Command {
-        Command::Begin(BeginPhase { epoch: self.ctx.epoch(), phase: self.work.wire() })
+    fn begin_command(&self) -> PserverCommand {
+        PserverCommand::Begin(BeginPhase { epoch: self.ctx.epoch(), phase: self.work.wire() })
     }
 
     fn notice_phase(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
+use heddle_protocol::control::{PserverState, Registration, TrainerCommand, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::metrics::CountedPhase;
@@ -154,7 +154,7 @@ impl Core {
         }
         self.checkpoints.send_barrier_again(member, &self.fleet, &mut self.ctx);
         if self.fleet.member(member).is_some_and(|holder| holder.draining.is_some()) {
-            self.fleet.send(member.slot, Command::Drain, &mut self.ctx);
+            self.fleet.send(member.slot, TrainerCommand::Drain, &mut self.ctx);
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::control::{Base, Command, LoadShards};
+use heddle_protocol::control::{Base, LoadShards, PserverCommand};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
@@ -266,11 +266,8 @@ impl Core {
         // In a later stage it has answered for this epoch before: it changes nothing and only answers again.
         let (_, step) = self.checkpoints.base_position();
         let (epoch, phase, lost) = (self.ctx.epoch(), self.work.wire(), self.lost_shards());
-        self.fleet.send(
-            slot,
-            Command::LoadShards(LoadShards { epoch, shards, base, phase, step, views, lost }),
-            &mut self.ctx,
-        );
+        let load = LoadShards { epoch, shards, base, phase, step, views, lost };
+        self.fleet.send(slot, PserverCommand::LoadShards(load), &mut self.ctx);
     }
 
     /// A pserver cannot load a file.

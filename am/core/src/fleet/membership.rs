@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, ShardCommand};
 use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 
@@ -140,7 +140,7 @@ impl Fleet {
     pub(crate) fn send_members(&mut self, ctx: &mut Context) {
         let trainers: Vec<Member> = self.joined().into_iter().collect();
         self.join_batching.members = trainers.len();
-        self.members = Arc::new(Command::Members { trainers });
+        self.members = ShardCommand::Members { trainers }.into();
         self.send_to_all(Role::Pserver, Arc::clone(&self.members), ctx);
     }
 
@@ -148,7 +148,8 @@ impl Fleet {
     pub(crate) fn send_members_to(&self, slot: Slot, ctx: &mut Context) {
         debug_assert!(
             match &*self.members {
-                Command::Members { trainers } => trainers.iter().eq(&self.joined()),
+                Command::Shards(ShardCommand::Members { trainers }) =>
+                    trainers.iter().eq(&self.joined()),
                 _ => false,
             },
             "each change of the membership is sent to all pservers"

@@ -29,7 +29,7 @@ pub(crate) mod totals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
+use heddle_protocol::control::{Command, HeartbeatStats, ShardCommand, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::process_figures::{ProcessFigure, ProcessFigures};
 use heddle_protocol::view::StorageWaitView;
@@ -148,7 +148,7 @@ impl Fleet {
             departing_nodes: BTreeMap::new(),
             preempted: BTreeSet::new(),
             join_batching: JoinBatching::default(),
-            members: Arc::new(Command::Members { trainers: Vec::new() }),
+            members: ShardCommand::Members { trainers: Vec::new() }.into(),
             locality,
             data_path: DataPath::default(),
             slow_nodes: SlowNodes::default(),

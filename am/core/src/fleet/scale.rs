@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, TrainerCommand};
 use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::job_spec::JobSpec;
 
@@ -184,7 +184,7 @@ impl Fleet {
         let (member, joined) = (holder.member, holder.joined);
         let grace_ms = ctx.limits().grace_ms;
         ctx.set_deadline_at_latest(Purpose::Liveness, now + grace_ms);
-        self.send(slot, Command::Drain, ctx);
+        self.send(slot, TrainerCommand::Drain, ctx);
         (!joined).then_some(member)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, ShardPlace, TaskHandOut};
+use heddle_protocol::control::{Command, ShardPlace, TaskHandOut, TrainerCommand};
 use heddle_protocol::ids::{Member, Step, TaskId};
 
 use super::JobWork;
@@ -69,7 +69,7 @@ impl JobWork {
     /// The command with epoch, phase and placement: the same for all trainers.
     pub(crate) fn command(&self, map: &ShardMap, fleet: &Fleet, ctx: &Context) -> Arc<Command> {
         let (epoch, phase) = (ctx.epoch(), self.wire());
-        Arc::new(Command::Work { epoch, phase, places: places(map, fleet) })
+        TrainerCommand::Work { epoch, phase, places: places(map, fleet) }.into()
     }
 
     /// BSP: sends a trainer its lanes.
@@ -82,7 +82,7 @@ impl JobWork {
         let tasks = lanes.iter().flat_map(|grant| self.phase.tasks_of(grant.lane, &config.spec));
         let task_steps =
             tasks.filter_map(|task| Some((task, *self.task_steps.get(&task)?))).collect();
-        fleet.send(member.slot, Command::Lanes { epoch, phase, lanes, task_steps }, ctx);
+        fleet.send(member.slot, TrainerCommand::Lanes { epoch, phase, lanes, task_steps }, ctx);
     }
 
     /// BSP: gives every lane an owner among the present trainers.
@@ -137,7 +137,7 @@ impl JobWork {
         }
         self.losers.ordered(trainer, &tasks, ctx.now());
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
-        fleet.send(trainer.slot, Command::Withdraw { epoch, phase, tasks }, ctx);
+        fleet.send(trainer.slot, TrainerCommand::Withdraw { epoch, phase, tasks }, ctx);
     }
 
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
@@ -203,7 +203,7 @@ impl JobWork {
         }
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
         for (member, tasks) in sends {
-            fleet.send(member.slot, Command::Tasks { epoch, phase, tasks }, ctx);
+            fleet.send(member.slot, TrainerCommand::Tasks { epoch, phase, tasks }, ctx);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use heddle_am_core::{
     ContainerName, Core, Event, Exit, InputHost, Locality, Probe, Record, StoreCall,
 };
-use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
+use heddle_protocol::control::{
+    Command, Operation, Report, ShardCommand, TrainerCommand, TrainerReport,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, Every};
@@ -163,7 +165,10 @@ fn preempted_trainer_is_drained_and_its_slot_requested_again() {
     preempt(&mut job, trainer, Some(15_000));
     preempt(&mut job, trainer, Some(14_000));
     let drains = job.told(trainer, 0).into_iter();
-    assert_eq!(drains.filter(|told| matches!(told, Command::Drain)).count(), 1);
+    assert_eq!(
+        drains.filter(|told| matches!(told, Command::Trainer(TrainerCommand::Drain))).count(),
+        1
+    );
     drained(&mut job, trainer);
     let next = job.trainer(0);
     assert!(next.incarnation > trainer.incarnation);
@@ -225,7 +230,11 @@ fn decommissioned_node_loses_trainers_now_pservers_after_a_cut() {
     let (other, elsewhere) = (job.pserver(1), job.trainer(1));
     job.avoided.clear();
     job.on(Event::NodeLeaving { node: "node-0".to_owned() });
-    assert!(job.told(trainer, 0).iter().any(|told| matches!(told, Command::Drain)));
+    assert!(
+        job.told(trainer, 0)
+            .iter()
+            .any(|told| matches!(told, Command::Trainer(TrainerCommand::Drain)))
+    );
     drained(&mut job, trainer);
     assert!(job.trainer(0).incarnation > trainer.incarnation);
     assert_eq!(job.avoided, [["node-0"]], "its slot is not filled there again");
@@ -429,7 +438,8 @@ fn trainers_that_register_together_join_in_few_lists() {
     job.pass(5_000);
     let pserver = job.pserver(0);
     let lists = job.told(pserver, 0).into_iter();
-    let lists = lists.filter(|told| matches!(told, Command::Members { .. })).count();
+    let lists =
+        lists.filter(|told| matches!(told, Command::Shards(ShardCommand::Members { .. }))).count();
     assert!(lists <= 12, "{lists} lists for 200 trainers");
     assert_eq!(job.process(pserver).members.len(), 200, "all are in");
     let one = job.trainer(7);
@@ -463,7 +473,7 @@ fn takeover_never_sends_pservers_an_empty_list_of_trainers() {
         assert_eq!(job.core.view().state, JobState::Running);
         let mut lists = 0;
         for (_, command) in &job.sent[from..] {
-            if let Command::Members { trainers } = command {
+            if let Command::Shards(ShardCommand::Members { trainers }) = command {
                 assert_eq!(trainers.len(), 2);
                 lists += 1;
             }

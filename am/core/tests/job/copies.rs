@@ -2,7 +2,9 @@
 //!
 //! The names S… are those of the schedules that break a protocol without the rule.
 
-use heddle_protocol::control::{Command, Operation, PserverReport, TakeCut};
+use heddle_protocol::control::{
+    Command, Operation, PserverCommand, PserverReport, ShardCommand, TakeCut,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
@@ -49,7 +51,9 @@ fn snap(job: &mut Job, cut: CutId, epoch: Epoch) {
 
 fn copies_of(job: &Job, member: Member) -> Vec<ShardId> {
     let copies = |(to, command): &(Member, Command)| match command {
-        Command::Cut(TakeCut { copies, .. }) if *to == member => Some(copies.clone()),
+        Command::Pserver(PserverCommand::Cut(TakeCut { copies, .. })) if *to == member => {
+            Some(copies.clone())
+        }
         _ => None,
     };
     job.sent.iter().rev().find_map(copies).unwrap_or_default()
@@ -62,7 +66,7 @@ fn committed(job: &Job, cut: CutId) -> Option<Vec<ShardFile>> {
 
 fn given_up(job: &Job, cut: CutId) -> bool {
     let ends = |command: &Command| match command {
-        Command::CutEnd(end) => end.cut == cut && !end.committed,
+        Command::Shards(ShardCommand::CutEnd(end)) => end.cut == cut && !end.committed,
         _ => false,
     };
     job.sent.iter().any(|(_, command)| ends(command))

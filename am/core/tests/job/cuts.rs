@@ -2,7 +2,8 @@
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{
-    Command, CutAt, EndCut, Operation, PserverReport, Report, ShardReport, TrainerReport,
+    Command, CutAt, Operation, PserverCommand, PserverReport, Report, ShardCommand, ShardReport,
+    TrainerCommand, TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -39,7 +40,7 @@ fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
 
 fn ended(job: &Job, cut: CutId) -> bool {
     job.sent.iter().any(|(_, command)| match command {
-        Command::CutEnd(end) => end.cut == cut && !end.committed,
+        Command::Shards(ShardCommand::CutEnd(end)) => end.cut == cut && !end.committed,
         _ => false,
     })
 }
@@ -51,7 +52,12 @@ fn trainers_are_notified_after_all_pservers_answered() {
     job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
     let barriers = |job: &Job| {
-        job.sent.iter().filter(|(_, command)| matches!(command, Command::Barrier { .. })).count()
+        job.sent
+            .iter()
+            .filter(|(_, command)| {
+                matches!(command, Command::Trainer(TrainerCommand::Barrier { .. }))
+            })
+            .count()
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     let epoch = job.process(p0).epoch;
@@ -89,7 +95,7 @@ fn lost_trainer_counts_with_its_last_step_on_all_shards() {
     let from = job.sent.len();
     job.kill(t0);
     let fenced = |(_, command): &(Member, Command)| match command {
-        Command::Members { trainers } => !trainers.contains(&t0),
+        Command::Shards(ShardCommand::Members { trainers }) => !trainers.contains(&t0),
         _ => false,
     };
     assert!(job.sent[from..].iter().any(fenced), "pservers close its connections");
@@ -432,7 +438,11 @@ fn pserver_that_reconnects_gets_the_open_cut_again() {
     job.disconnect(p0);
     let from = job.sent.len();
     job.registers(p0);
-    assert!(job.told(p0, from).iter().any(|command| matches!(command, Command::Cut(_))));
+    assert!(
+        job.told(p0, from)
+            .iter()
+            .any(|command| matches!(command, Command::Pserver(PserverCommand::Cut(_))))
+    );
     assert_eq!(job.at(Slot::pserver(0)), p0);
 }
 
@@ -457,8 +467,11 @@ fn pserver_that_was_away_at_the_end_of_a_cut_is_sent_the_end() {
         let from = job.sent.len();
         job.registers(p0);
         let is_end = |command: &Command| {
-            matches!(command, Command::CutEnd(EndCut { cut: ended, committed: kept })
-                if (*ended, *kept) == (cut, committed))
+            matches!(
+                command,
+                Command::Shards(ShardCommand::CutEnd(end))
+                    if (end.cut, end.committed) == (cut, committed)
+            )
         };
         assert!(job.told(p0, from).into_iter().any(is_end), "committed: {committed}");
     }

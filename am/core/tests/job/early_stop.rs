@@ -1,7 +1,9 @@
 //! Early stop is decided from all evaluations, through losses of the ApplicationMaster and outages of its journal.
 
 use heddle_am_core::{Event, RecordId, Stored};
-use heddle_protocol::control::{BeginPhase, Command, Operation, Report, TrainerReport};
+use heddle_protocol::control::{
+    BeginPhase, Command, Operation, PserverCommand, Report, TrainerReport,
+};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::job_spec::{AlgorithmKind, Consistency, Every, Optimizer};
@@ -44,7 +46,7 @@ fn evaluate_as(job: &mut Job, own: &TaskMetrics) {
 /// Phases that pservers were ordered to begin since.
 pub fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
     let begun = |command: &Command| match command {
-        Command::Begin(BeginPhase { phase, .. }) => Some(phase.no),
+        Command::Pserver(PserverCommand::Begin(BeginPhase { phase, .. })) => Some(phase.no),
         _ => None,
     };
     let mut begun: Vec<PhaseNo> =

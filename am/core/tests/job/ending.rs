@@ -2,7 +2,8 @@
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{
-    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report, TakeCut, TrainerReport,
+    Command, ExportFailure, ExportOrder, ExportedModel, Operation, PserverCommand, Report, TakeCut,
+    TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -175,7 +176,9 @@ fn stop_takes_a_checkpoint_that_the_job_can_continue_from() {
     job.operate(1, Operation::Stop { checkpoint: true });
     assert!(job.outcome.is_none());
     let cut = job.cut();
-    let is_last = |command: &Command| matches!(command, Command::Cut(TakeCut { last: true, .. }));
+    let is_last = |command: &Command| {
+        matches!(command, Command::Pserver(PserverCommand::Cut(TakeCut { last: true, .. })))
+    };
     assert!(
         job.sent.iter().any(|(_, command)| is_last(command)),
         "shards take no change after their snapshots"

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{
-    Command, LoadShards, Operation, PserverReport, Report, SetViews, ShardPlace, ShardReport,
-    ShardView, TrainerReport,
+    Command, LoadShards, Operation, PserverCommand, PserverReport, Report, SetViews, ShardCommand,
+    ShardPlace, ShardReport, ShardView, TrainerCommand, TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
@@ -41,7 +41,9 @@ pub(crate) fn restores(job: &Job) -> usize {
 
 pub(crate) fn views_sent(job: &Job, member: Member) -> Vec<ShardView> {
     let views = |(to, command): &(Member, Command)| match command {
-        Command::Views(SetViews { views, .. }) if *to == member => Some(views.clone()),
+        Command::Shards(ShardCommand::Views(SetViews { views, .. })) if *to == member => {
+            Some(views.clone())
+        }
         _ => None,
     };
     job.sent.iter().filter_map(views).flatten().collect()
@@ -49,7 +51,9 @@ pub(crate) fn views_sent(job: &Job, member: Member) -> Vec<ShardView> {
 
 pub(crate) fn last_places(job: &Job, member: Member) -> Vec<ShardPlace> {
     let places = |(to, command): &(Member, Command)| match command {
-        Command::Work { places, .. } if *to == member => Some(places.clone()),
+        Command::Trainer(TrainerCommand::Work { places, .. }) if *to == member => {
+            Some(places.clone())
+        }
         _ => None,
     };
     job.sent.iter().rev().find_map(places).unwrap_or_default()
@@ -66,13 +70,19 @@ fn copies_are_placed_when_all_pservers_are_there() {
     job.start();
     let members: Vec<Member> = job.processes.keys().copied().collect();
     job.registers(members.iter().copied().find(|it| it.slot == Slot::pserver(0)).unwrap());
-    let loads =
-        |job: &Job| job.sent.iter().filter(|(_, it)| matches!(it, Command::LoadShards(_))).count();
+    let loads = |job: &Job| {
+        job.sent
+            .iter()
+            .filter(|(_, it)| matches!(it, Command::Pserver(PserverCommand::LoadShards(_))))
+            .count()
+    };
     assert_eq!(loads(&job), 0, "nothing says yet where the backups are");
     job.registers(members.iter().copied().find(|it| it.slot == Slot::pserver(1)).unwrap());
     assert_eq!(loads(&job), 2);
     for (to, command) in &job.sent {
-        if let Command::LoadShards(LoadShards { shards, views, .. }) = command {
+        if let Command::Pserver(PserverCommand::LoadShards(LoadShards { shards, views, .. })) =
+            command
+        {
             assert_eq!(shards.len(), 4, "two of its own and two backups");
             assert_eq!(views.len(), 4);
             let own = views.iter().filter(|view| view.primary == *to).count();
@@ -317,7 +327,9 @@ fn a_lost_backup_is_left_out_and_no_trainer_receives_a_thing() {
         },
     };
     job.report(view.primary, lags);
-    assert!(job.sent.iter().all(|(_, it)| !matches!(it, Command::Work { .. })));
+    assert!(
+        job.sent.iter().all(|(_, it)| !matches!(it, Command::Trainer(TrainerCommand::Work { .. })))
+    );
 }
 
 #[test]
@@ -349,7 +361,11 @@ fn a_promotion_while_a_phase_begins_asks_the_new_primary_again() {
     job.sent.clear();
     job.kill(lost);
     assert!(last_places(&job, job.trainer(0)).is_empty(), "its shards may not have begun");
-    let begins = job.sent.iter().filter(|(_, it)| matches!(it, Command::Begin(_))).count();
+    let begins = job
+        .sent
+        .iter()
+        .filter(|(_, it)| matches!(it, Command::Pserver(PserverCommand::Begin(_))))
+        .count();
     assert!(begins >= 1);
     job.report(job.pserver(1), PserverReport::Begun { epoch, phase });
     assert_eq!(last_places(&job, job.trainer(0)).len(), 4);
@@ -446,9 +462,15 @@ fn a_pserver_that_is_there_after_the_takeover_gets_what_holds() {
     next.registers(absent);
     let told = next.told(absent, from);
     let phase = next.core.view().phase;
-    let begins = |it: &&&Command| matches!(it, Command::Begin(begin) if begin.phase.no == phase);
+    let begins = |it: &&&Command| match it {
+        Command::Pserver(PserverCommand::Begin(begin)) => begin.phase.no == phase,
+        _ => false,
+    };
     assert_eq!(told.iter().filter(begins).count(), 1, "{told:?}");
-    let views = |it: &&&Command| matches!(it, Command::Views(set) if set.views.len() == 6);
+    let views = |it: &&&Command| match it {
+        Command::Shards(ShardCommand::Views(set)) => set.views.len() == 6,
+        _ => false,
+    };
     assert_eq!(told.iter().filter(views).count(), 1, "{told:?}");
 }
 
@@ -494,10 +516,10 @@ fn replicas_that_are_not_wanted_leave_no_trace() {
     assert!(views_of(&job).is_empty());
     assert!(job.core.view().replication.is_none());
     for (_, command) in &job.sent {
-        if let Command::LoadShards(LoadShards { views, .. }) = command {
+        if let Command::Pserver(PserverCommand::LoadShards(LoadShards { views, .. })) = command {
             assert!(views.is_empty());
         }
-        assert!(!matches!(command, Command::Views(_)));
+        assert!(!matches!(command, Command::Shards(ShardCommand::Views(_))));
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use heddle_am_core::{Event, RecordedView};
-use heddle_protocol::control::{Command, HandOver, Operation, Report, ShardReport, ShardStop};
+use heddle_protocol::control::{
+    Command, HandOver, Operation, PserverCommand, Report, ShardCommand, ShardReport, ShardStop,
+};
 use heddle_protocol::ids::{Epoch, Member, Slot, Term};
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent, JobState};
@@ -50,7 +52,7 @@ fn served(job: &Job) -> BTreeMap<Slot, usize> {
 /// The hand-overs that were ordered.
 fn orders(job: &Job) -> Vec<(Member, HandOver)> {
     let order = |(to, command): &(Member, Command)| match command {
-        Command::HandOver(order) => Some((*to, order.clone())),
+        Command::Shards(ShardCommand::HandOver(order)) => Some((*to, order.clone())),
         _ => None,
     };
     job.sent.iter().filter_map(order).collect()
@@ -245,7 +247,9 @@ fn recorded_hand_overs_hold_at_a_takeover() {
 
 /// The orders for a phase that one pserver was sent.
 fn begins(job: &Job, member: Member) -> usize {
-    let is_one = |(to, it): &&(Member, Command)| *to == member && matches!(it, Command::Begin(_));
+    let is_one = |(to, it): &&(Member, Command)| {
+        *to == member && matches!(it, Command::Pserver(PserverCommand::Begin(_)))
+    };
     job.sent.iter().filter(is_one).count()
 }
 

@@ -1,7 +1,7 @@
 //! Jobs without a failure.
 
 use heddle_am_core::{Event, Record, RecordId, StoreCall};
-use heddle_protocol::control::{Command, CutAt, Operation};
+use heddle_protocol::control::{Command, CutAt, Operation, ShardCommand, TrainerCommand};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::job_spec::{Consistency, DurationMs, Every};
@@ -40,7 +40,9 @@ fn asp_job_dispatches_every_task_once_and_ends() {
         .sent
         .iter()
         .filter_map(|(_, command)| match command {
-            Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| grant.task)),
+            Command::Trainer(TrainerCommand::Tasks { tasks, .. }) => {
+                Some(tasks.iter().map(|grant| grant.task))
+            }
             _ => None,
         })
         .flatten()
@@ -115,7 +117,7 @@ fn timed_cut_of_a_bsp_job_names_a_step_ahead() {
     assert_eq!(job.checkpoints.last().unwrap().manifest.step(), step);
     assert!(job.calls.iter().any(|(_, call)| matches!(call, StoreCall::Retain { keep: 3, .. })));
     let committed = |(_, command): &&(_, Command)| match command {
-        Command::CutEnd(end) => end.cut == cut && end.committed,
+        Command::Shards(ShardCommand::CutEnd(end)) => end.cut == cut && end.committed,
         _ => false,
     };
     assert_eq!(job.sent.iter().filter(committed).count(), 2, "both pservers may keep the snapshot");

@@ -13,9 +13,10 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
-    LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverReport, PserverState,
-    Registration, ReplicaState, Report, SetViews, ShardReport, ShardState, ShardStop, ShardView,
-    TakeCut, TaskGrant, TaskPosition, TrainerReport, TrainerState,
+    LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverCommand, PserverReport,
+    PserverState, Registration, ReplicaState, Report, SetViews, ShardCommand, ShardReport,
+    ShardState, ShardStop, ShardView, TakeCut, TaskGrant, TaskPosition, TrainerCommand,
+    TrainerReport, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -590,9 +591,15 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::LoadShards(LoadShards {
-                epoch, shards, base: _, phase, step, views, ..
-            }) => {
+            Command::Pserver(PserverCommand::LoadShards(LoadShards {
+                epoch,
+                shards,
+                base: _,
+                phase,
+                step,
+                views,
+                ..
+            })) => {
                 let from_storage = shards.len() as u32;
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
@@ -611,17 +618,23 @@ impl Job {
                     }));
                 }
             }
-            Command::Begin(BeginPhase { epoch, phase }) if auto.begin && epoch == process.epoch => {
+            Command::Pserver(PserverCommand::Begin(BeginPhase { epoch, phase }))
+                if auto.begin && epoch == process.epoch =>
+            {
                 process.phase = Some(phase);
                 process.step = Step(0);
                 ups.push(Report::Pserver(PserverReport::Begun { epoch, phase: phase.no }));
             }
-            Command::Views(SetViews { epoch, views }) if epoch == process.epoch => {
+            Command::Shards(ShardCommand::Views(SetViews { epoch, views }))
+                if epoch == process.epoch =>
+            {
                 for view in views {
                     ups.extend(process.take_view(epoch, view));
                 }
             }
-            Command::HandOver(HandOver { epoch, shards }) if auto.hand_over => {
+            Command::Shards(ShardCommand::HandOver(HandOver { epoch, shards }))
+                if auto.hand_over =>
+            {
                 ups.extend(shards.into_iter().map(|ShardStop { shard, term, version }| {
                     Report::Shard {
                         epoch,
@@ -629,8 +642,8 @@ impl Job {
                     }
                 }));
             }
-            Command::Members { trainers } => process.members = trainers,
-            Command::Cut(TakeCut { cut, epoch, at, copies, .. }) => {
+            Command::Shards(ShardCommand::Members { trainers }) => process.members = trainers,
+            Command::Pserver(PserverCommand::Cut(TakeCut { cut, epoch, at, copies, .. })) => {
                 process.cut = cut;
                 process.saves = copies;
                 if auto.arm {
@@ -648,7 +661,7 @@ impl Job {
                     }
                 }
             }
-            Command::Work { epoch, phase, .. } => {
+            Command::Trainer(TrainerCommand::Work { epoch, phase, .. }) => {
                 if process.epoch != epoch || process.phase.map(|phase| phase.no) != Some(phase.no) {
                     process.tasks.clear();
                     process.lanes.clear();
@@ -656,9 +669,9 @@ impl Job {
                 process.epoch = epoch;
                 process.phase = Some(phase);
             }
-            Command::Lanes { lanes, .. } => process.lanes = lanes,
-            Command::Tasks { tasks, .. } => process.tasks.extend(tasks),
-            Command::Withdraw { tasks, .. } if auto.withdraw => {
+            Command::Trainer(TrainerCommand::Lanes { lanes, .. }) => process.lanes = lanes,
+            Command::Trainer(TrainerCommand::Tasks { tasks, .. }) => process.tasks.extend(tasks),
+            Command::Trainer(TrainerCommand::Withdraw { tasks, .. }) if auto.withdraw => {
                 process.tasks.retain(|grant| {
                     !tasks
                         .iter()
@@ -666,7 +679,7 @@ impl Job {
                 });
                 ups.push(Report::Trainer(TrainerReport::Withdrawn { tasks }));
             }
-            Command::Barrier { cut, epoch } if auto.barrier => {
+            Command::Trainer(TrainerCommand::Barrier { cut, epoch }) if auto.barrier => {
                 process.cut = cut;
                 let tasks = process.positions();
                 ups.push(Report::Trainer(TrainerReport::AtBarrier { cut, epoch, tasks }));
@@ -769,7 +782,7 @@ impl Job {
     /// The open cut's name, from the last `Cut` command.
     pub fn cut(&self) -> CutId {
         let cut = self.sent.iter().rev().find_map(|(_, command)| match command {
-            Command::Cut(TakeCut { cut, .. }) => Some(*cut),
+            Command::Pserver(PserverCommand::Cut(TakeCut { cut, .. })) => Some(*cut),
             _ => None,
         });
         cut.expect("a cut was ordered")
@@ -777,7 +790,7 @@ impl Job {
 
     pub fn cut_at(&self) -> CutAt {
         let at = self.sent.iter().rev().find_map(|(_, command)| match command {
-            Command::Cut(TakeCut { at, .. }) => Some(at.clone()),
+            Command::Pserver(PserverCommand::Cut(TakeCut { at, .. })) => Some(at.clone()),
             _ => None,
         });
         at.expect("a cut was ordered")

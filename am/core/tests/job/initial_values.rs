@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use heddle_am_core::Stored;
-use heddle_protocol::control::{Base, Command, LoadShards, Operation, PserverReport, TakeCut};
+use heddle_protocol::control::{
+    Base, Command, LoadShards, Operation, PserverCommand, PserverReport, TakeCut,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, PhaseNo};
@@ -26,7 +28,9 @@ fn checkpoints(job: &Job) -> Vec<(u32, bool, usize)> {
 /// The orders of a cut.
 fn ordered(job: &Job, number: u32) -> Vec<TakeCut> {
     let order = |command: &Command| match command {
-        Command::Cut(order) if order.cut.number == number => Some(order.clone()),
+        Command::Pserver(PserverCommand::Cut(order)) if order.cut.number == number => {
+            Some(order.clone())
+        }
         _ => None,
     };
     job.sent.iter().filter_map(|(_, command)| order(command)).collect()
@@ -34,7 +38,7 @@ fn ordered(job: &Job, number: u32) -> Vec<TakeCut> {
 
 fn bases(job: &Job, from: usize) -> Vec<Base> {
     let base = |command: &Command| match command {
-        Command::LoadShards(LoadShards { base, .. }) => base.clone(),
+        Command::Pserver(PserverCommand::LoadShards(LoadShards { base, .. })) => base.clone(),
         _ => None,
     };
     job.sent[from..].iter().filter_map(|(_, command)| base(command)).collect()

@@ -2,8 +2,8 @@
 
 use heddle_am_core::{Event, LostUpdates, Record};
 use heddle_protocol::control::{
-    Command, LoadShards, LostShards, Operation, PserverReport, ReplicaState, Report, ShardState,
-    TaskPosition, TrainerReport,
+    Command, LoadShards, LostShards, Operation, PserverCommand, PserverReport, ReplicaState,
+    Report, ShardState, TaskPosition, TrainerReport,
 };
 use heddle_protocol::ids::{Incarnation, Member, Role, ShardId, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::job_spec::{Consistency, JobSpec, RecoveryScope};
@@ -23,7 +23,7 @@ fn local() -> JobSpec {
 /// The last order to load that a pserver got.
 fn last_load(job: &Job, to: Member) -> LoadShards {
     let of = |(member, command): &(Member, Command)| match command {
-        Command::LoadShards(load) if *member == to => Some(load.clone()),
+        Command::Pserver(PserverCommand::LoadShards(load)) if *member == to => Some(load.clone()),
         _ => None,
     };
     job.sent.iter().rev().find_map(of).unwrap()

@@ -1,7 +1,7 @@
 //! Jobs whose phases read: they take checkpoints as little as they push, and work without pservers.
 
 use heddle_am_core::{ContainerName, OperationId};
-use heddle_protocol::control::{Command, Operation};
+use heddle_protocol::control::{Command, Operation, PserverCommand};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Role;
 use heddle_protocol::job_spec::{Consistency, JobKind, JobSpec};
@@ -26,7 +26,7 @@ fn ends_with_figures_alone(job: &mut Job) {
     let evaluations = job.core.view().evaluations;
     assert_eq!(evaluations.iter().map(|scores| scores.rows).collect::<Vec<_>>(), [50]);
     assert!(job.checkpoints.is_empty() && job.calls.is_empty(), "{:?}", job.calls);
-    let cut = |command: &Command| matches!(command, Command::Cut(_));
+    let cut = |command: &Command| matches!(command, Command::Pserver(PserverCommand::Cut(_)));
     assert!(!job.sent.iter().any(|(_, command)| cut(command)));
 }
 

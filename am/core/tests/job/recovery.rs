@@ -2,7 +2,8 @@
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{
-    Command, CutAt, LoadShards, Operation, PserverReport, Report, ShardReport, TrainerReport,
+    Command, CutAt, LoadShards, Operation, PserverCommand, PserverReport, Report, ShardCommand,
+    ShardReport, TrainerCommand, TrainerReport,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -20,7 +21,7 @@ fn epoch(count: u32) -> Epoch {
 
 fn holds(job: &Job, from: usize) -> Vec<Epoch> {
     let epochs = job.sent[from..].iter().filter_map(|(_, command)| match command {
-        Command::LoadShards(LoadShards { epoch, .. }) => Some(*epoch),
+        Command::Pserver(PserverCommand::LoadShards(LoadShards { epoch, .. })) => Some(*epoch),
         _ => None,
     });
     epochs.collect()
@@ -49,16 +50,26 @@ fn lost_pserver_rolls_all_shards_back_to_the_last_checkpoint() {
     assert_eq!(holds(&job, from), [epoch(1), epoch(1)], "the survivor and the replacement");
     assert_eq!(job.pserver(1), survivors, "no other container restarts");
     assert_eq!(job.trainers(), trainers);
-    let Some((_, Command::LoadShards(LoadShards { base: Some(told), phase, step, .. }))) =
-        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::LoadShards(_)))
+    let Some((
+        _,
+        Command::Pserver(PserverCommand::LoadShards(LoadShards {
+            base: Some(told),
+            phase,
+            step,
+            ..
+        })),
+    )) = job.sent[from..]
+        .iter()
+        .find(|(_, command)| matches!(command, Command::Pserver(PserverCommand::LoadShards(_))))
     else {
         panic!("no trainer was ordered to return")
     };
     assert_eq!((told.cut, phase.no.0, *step), (base, 0, Step(5)));
     assert_eq!(told.files.len(), 2, "the files of its own shards");
-    let works = job.sent[from..]
-        .iter()
-        .filter(|(_, command)| matches!(command, Command::Work { epoch: e, .. } if *e == epoch(1)));
+    let works = job.sent[from..].iter().filter(|(_, command)| match command {
+        Command::Trainer(TrainerCommand::Work { epoch: e, .. }) => *e == epoch(1),
+        _ => false,
+    });
     assert_eq!(works.count(), 2);
     let view = job.core.view();
     assert_eq!(view.state, JobState::Running);
@@ -102,7 +113,9 @@ fn trainers_get_the_epoch_after_all_shards_are_loaded() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let worked = |job: &Job| {
-        job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
+        job.sent[from..]
+            .iter()
+            .any(|(_, command)| matches!(command, Command::Trainer(TrainerCommand::Work { .. })))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     let holding = Report::Pserver(PserverReport::ShardsReady {
@@ -180,7 +193,9 @@ fn rollback_without_a_checkpoint_returns_to_initial_values() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let base = job.sent[from..].iter().find_map(|(_, command)| match command {
-        Command::LoadShards(LoadShards { base, step, .. }) => Some((base.clone(), *step)),
+        Command::Pserver(PserverCommand::LoadShards(LoadShards { base, step, .. })) => {
+            Some((base.clone(), *step))
+        }
         _ => None,
     });
     assert_eq!(base, Some((None, Step(0))));
@@ -237,7 +252,9 @@ fn phase_end_of_the_epoch_before_is_ignored() {
             },
         );
     }
-    let ordered = job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Cut(_)));
+    let ordered = job.sent[from..]
+        .iter()
+        .any(|(_, command)| matches!(command, Command::Pserver(PserverCommand::Cut(_))));
     assert!(!ordered, "the phase is not over, so no final cut is due");
 }
 
@@ -259,7 +276,9 @@ fn rollback_repeats_only_tasks_done_after_the_checkpoint() {
     let handed: Vec<TaskId> = job.sent[from..]
         .iter()
         .filter_map(|(_, command)| match command {
-            Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| grant.task)),
+            Command::Trainer(TrainerCommand::Tasks { tasks, .. }) => {
+                Some(tasks.iter().map(|grant| grant.task))
+            }
             _ => None,
         })
         .flatten()
@@ -513,11 +532,13 @@ fn lanes_of_a_lost_trainer_are_shared_with_its_replacement() {
     let from = job.sent.len();
     job.kill(t0);
     assert_eq!(lanes_of(&job, t1), [Lane(0), Lane(1)]);
-    let fence = job.sent[from..].iter().position(
-        |(_, command)| matches!(command, Command::Members { trainers } if *trainers == [t1]),
-    );
-    let handed =
-        job.sent[from..].iter().position(|(_, command)| matches!(command, Command::Lanes { .. }));
+    let fence = job.sent[from..].iter().position(|(_, command)| match command {
+        Command::Shards(ShardCommand::Members { trainers }) => *trainers == [t1],
+        _ => false,
+    });
+    let handed = job.sent[from..]
+        .iter()
+        .position(|(_, command)| matches!(command, Command::Trainer(TrainerCommand::Lanes { .. })));
     assert!(fence < handed, "fenced first");
     assert_eq!(job.core.view().epoch, epoch(0), "no rollback");
     let replacement = job.trainer(0);

@@ -1,7 +1,7 @@
 //! Refills: shards that have lost a copy get another one while the job goes on.
 
 use heddle_am_core::{Event, Record, RecordedView};
-use heddle_protocol::control::{Command, Report, ShardReport, ShardView};
+use heddle_protocol::control::{Command, Report, ShardCommand, ShardReport, ShardView};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{RecoveryKind, WarningCode};
@@ -228,7 +228,8 @@ fn hosts_that_are_lacking_get_no_second_copy() {
         |job: &Job| job.records.iter().filter(|it| matches!(it, Record::Views { .. })).count();
     assert_eq!(records(&job), 2);
     assert!(job.sent.iter().all(|(_, it)| match it {
-        Command::Views(views) => views.views.iter().all(|view| view.backups.is_empty()),
+        Command::Shards(ShardCommand::Views(views)) =>
+            views.views.iter().all(|view| view.backups.is_empty()),
         _ => true,
     }));
 }

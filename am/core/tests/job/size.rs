@@ -1,7 +1,7 @@
 //! Large jobs: what a message carries does not grow with the number of tasks. What events cost is in
 //! `benches/containers.rs`.
 
-use heddle_protocol::control::{Command, Report, TrainerReport};
+use heddle_protocol::control::{Command, Report, TrainerCommand, TrainerReport};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::job_spec::{BadRecords, Consistency};
 use heddle_protocol::metrics::TaskMetrics;
@@ -43,7 +43,7 @@ fn lanes_carry_the_steps_of_their_own_tasks_only() {
     job.registers(t1);
     let told = job.told(t1, from);
     let steps = told.iter().find_map(|command| match command {
-        Command::Lanes { lanes, task_steps, .. } => {
+        Command::Trainer(TrainerCommand::Lanes { lanes, task_steps, .. }) => {
             let lanes: Vec<Lane> = lanes.iter().map(|grant| grant.lane).collect();
             Some((lanes, task_steps.clone()))
         }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record};
-use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
+use heddle_protocol::control::{
+    Command, Operation, PserverCommand, Report, TrainerCommand, TrainerReport,
+};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::{JobState, RecoveryKind, RecoveryView, SlotState, SpareCounts};
@@ -149,7 +151,10 @@ fn s49_a_spare_that_dies_while_it_loads_is_replaced_by_the_next() {
     job.kill(first);
     let told = job.told(second, from);
     assert!(
-        told.iter().any(|it| matches!(it, Command::LoadShards(load) if load.shards.len() == 2)),
+        told.iter().any(|it| match it {
+            Command::Pserver(PserverCommand::LoadShards(load)) => load.shards.len() == 2,
+            _ => false,
+        }),
         "{told:?}"
     );
     job.auto.hold = true;
@@ -209,7 +214,11 @@ fn scaling_changes_who_works_and_keeps_the_spares() {
     assert_eq!(members(&job).len(), 3);
     job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
     for trainer in job.trainers() {
-        if job.told(trainer, 0).iter().any(|it| matches!(it, Command::Drain)) {
+        if job
+            .told(trainer, 0)
+            .iter()
+            .any(|it| matches!(it, Command::Trainer(TrainerCommand::Drain)))
+        {
             let process = job.process(trainer);
             let (phase, tasks) = (process.phase.unwrap().no, process.positions());
             let report =

@@ -3,7 +3,7 @@
 use heddle_am_core::{
     Action, ContainerName, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
 };
-use heddle_protocol::control::{Command, Operation, Report, TrainerReport};
+use heddle_protocol::control::{Command, Operation, Report, TrainerCommand, TrainerReport};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -350,7 +350,9 @@ fn scaling_down_drains_and_scaling_up_requests_again() {
     let held = job.process(t1).tasks.clone();
     assert!(!held.is_empty());
     job.operate(1, Operation::Scale { trainers: Some(1), pservers: None });
-    assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
+    assert!(
+        matches!(job.sent.last(), Some((to, Command::Trainer(TrainerCommand::Drain))) if *to == t1)
+    );
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
     let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
     job.report(t1, TrainerReport::Drained { epoch, phase, tasks });

@@ -1,6 +1,6 @@
 //! Storage that hangs: trainers wait for their input, a promotion for its record.
 
-use heddle_protocol::control::{Command, HeartbeatStats, InputWait};
+use heddle_protocol::control::{Command, HeartbeatStats, InputWait, ShardCommand};
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent as Notice, JobState, StorageWaitView};
@@ -77,7 +77,11 @@ fn s53_promotion_waits_for_a_journal_that_hangs() {
     job.sent.clear();
     job.kill(lost);
     job.pass(8_000);
-    assert!(!job.sent.iter().any(|(_, command)| matches!(command, Command::Views(_))));
+    assert!(
+        !job.sent
+            .iter()
+            .any(|(_, command)| matches!(command, Command::Shards(ShardCommand::Views(_))))
+    );
     assert_eq!((restores(&job), job.core.view().state), (1, JobState::Running));
     let trainer = job.trainer(0);
     let done = job.process(trainer).tasks[0].task;

@@ -1,6 +1,6 @@
 //! Slow trainers: lanes and tasks move away from them.
 
-use heddle_protocol::control::{Command, TaskGrant, TaskHandOut, TrainerReport};
+use heddle_protocol::control::{Command, TaskGrant, TaskHandOut, TrainerCommand, TrainerReport};
 use heddle_protocol::ids::{Member, Slot};
 use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
@@ -40,7 +40,7 @@ fn lanes(job: &Job) -> [usize; 4] {
 /// The trainers that were sent lanes, in order.
 fn sent_lanes(job: &Job, from: usize) -> Vec<Slot> {
     let lanes = |(to, command): &(Member, Command)| {
-        matches!(command, Command::Lanes { .. }).then_some(to.slot)
+        matches!(command, Command::Trainer(TrainerCommand::Lanes { .. })).then_some(to.slot)
     };
     job.sent[from..].iter().filter_map(lanes).collect()
 }
@@ -80,7 +80,10 @@ fn a_trainer_far_too_slow_is_replaced_on_another_node() {
     pass(&mut job, 13, [100, 100, 100, 10_000]);
     assert!(job.warned("trainer-3 on node-3 needs 100.0 times as long for a record"));
     let drained = job.told(slow, from);
-    assert!(drained.iter().any(|command| matches!(command, Command::Drain)), "{drained:?}");
+    assert!(
+        drained.iter().any(|command| matches!(command, Command::Trainer(TrainerCommand::Drain))),
+        "{drained:?}"
+    );
     let [a, b, c] = [0, 1, 2].map(|index| lanes_of(&job, job.trainer(index)).len());
     assert_eq!(a + b + c, 8, "the others need not wait for its step");
     let (epoch, phase) = (job.process(slow).epoch, job.process(slow).phase.expect("it works").no);
@@ -133,7 +136,7 @@ fn s41_the_loser_of_a_late_task_is_ordered_to_stop_once() {
     let orders: Vec<&Command> = job.told(slow, from);
     let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
     let stops = |command: &&&Command| match command {
-        Command::Withdraw { tasks, .. } => tasks[..] == [hand_out],
+        Command::Trainer(TrainerCommand::Withdraw { tasks, .. }) => tasks[..] == [hand_out],
         _ => false,
     };
     assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
@@ -161,7 +164,10 @@ fn a_loser_that_does_not_stop_is_drained_and_replaced() {
         assert_eq!(job.core.view().phase.0, 1, "the next pass begins with both");
         let from = job.sent.len();
         job.pass(12_000);
-        let drained = job.told(slow, from).iter().any(|command| matches!(command, Command::Drain));
+        let drained = job
+            .told(slow, from)
+            .iter()
+            .any(|command| matches!(command, Command::Trainer(TrainerCommand::Drain)));
         assert_eq!(drained, !answers);
         assert_eq!(job.warned("trainer-0 does not stop work on a task"), !answers);
         if !answers {
@@ -199,7 +205,7 @@ fn a_loser_whose_order_was_lost_gets_it_when_it_registers_again() {
     let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
     let orders = job.told(slow, from);
     let stops = |command: &&&Command| match command {
-        Command::Withdraw { tasks, .. } => tasks[..] == [hand_out],
+        Command::Trainer(TrainerCommand::Withdraw { tasks, .. }) => tasks[..] == [hand_out],
         _ => false,
     };
     assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
@@ -257,7 +263,10 @@ fn extra_trainers(job: &Job) -> Vec<Member> {
 /// Hands back what it has.
 fn drains(job: &mut Job, extra: Member, from: usize) {
     let drained = job.told(extra, from);
-    assert!(drained.iter().any(|command| matches!(command, Command::Drain)), "{drained:?}");
+    assert!(
+        drained.iter().any(|command| matches!(command, Command::Trainer(TrainerCommand::Drain))),
+        "{drained:?}"
+    );
     let (epoch, phase) = (job.process(extra).epoch, job.process(extra).phase.expect("one").no);
     job.report(extra, TrainerReport::Drained { epoch, phase, tasks: Vec::new() });
     job.pass(1_000);
@@ -319,7 +328,10 @@ fn extra_trainer_that_is_idle_leaves() {
     let from = job.sent.len();
     job.finish(extra, late);
     slow_for(&mut job, slow, 29);
-    let drained = job.told(extra, from).into_iter().any(|it| matches!(it, Command::Drain));
+    let drained = job
+        .told(extra, from)
+        .into_iter()
+        .any(|it| matches!(it, Command::Trainer(TrainerCommand::Drain)));
     assert!(!drained);
     slow_for(&mut job, slow, 4);
     drains(&mut job, extra, from);

@@ -1,7 +1,9 @@
 //! A lost pserver is not replaced in time: survivors take its shards and return them. And loads that fail together.
 
 use heddle_am_core::{Event, Record};
-use heddle_protocol::control::{Command, Operation, PserverReport};
+use heddle_protocol::control::{
+    Command, Operation, PserverCommand, PserverReport, ShardCommand, TrainerCommand,
+};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot, Term};
 use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
@@ -134,12 +136,15 @@ fn s54_hundred_shards_of_a_pserver_are_one_record_and_one_list() {
     held.sort_unstable();
     assert_eq!(held, [133, 133, 134]);
     for trainer in job.trainers() {
-        let is_map = |command: &&&Command| matches!(command, Command::Work { .. });
+        let is_map =
+            |command: &&&Command| matches!(command, Command::Trainer(TrainerCommand::Work { .. }));
         let told = job.told(trainer, from);
         assert_eq!(told.iter().filter(is_map).count(), 1, "one list for {trainer}");
     }
     for pserver in (0..3).map(|index| job.pserver(index)) {
-        let is_load = |command: &&&Command| matches!(command, Command::LoadShards(_));
+        let is_load = |command: &&&Command| {
+            matches!(command, Command::Pserver(PserverCommand::LoadShards(_)))
+        };
         assert_eq!(job.told(pserver, from).iter().filter(is_load).count(), 1);
     }
 }
@@ -162,12 +167,14 @@ fn s54_hundred_promotions_are_one_record_and_one_list() {
     for pserver in (0..3).map(|index| job.pserver(index)) {
         let new = promoted.clone().filter(|view| view.primary == pserver).count();
         assert!((33..=34).contains(&new), "{pserver} serves {new} more");
-        let is_list = |command: &&&Command| matches!(command, Command::Views(_));
+        let is_list =
+            |command: &&&Command| matches!(command, Command::Shards(ShardCommand::Views(_)));
         let lists = job.told(pserver, from).iter().filter(is_list).count();
         assert_eq!(lists, 2, "one for each record");
     }
     for trainer in job.trainers() {
-        let is_map = |command: &&&Command| matches!(command, Command::Work { .. });
+        let is_map =
+            |command: &&&Command| matches!(command, Command::Trainer(TrainerCommand::Work { .. }));
         assert_eq!(job.told(trainer, from).iter().filter(is_map).count(), 1, "for {trainer}");
     }
 }
@@ -269,7 +276,8 @@ fn loads_that_fail_together_are_one_try() {
         assert!(job.outcome.is_none(), "round {round} of five");
         let from = job.sent.len();
         job.pass(64_000);
-        let again = |command: &Command| matches!(command, Command::LoadShards(_));
+        let again =
+            |command: &Command| matches!(command, Command::Pserver(PserverCommand::LoadShards(_)));
         assert!(job.sent[from..].iter().any(|(_, command)| again(command)));
     }
     job.auto.hold = true;

@@ -2,8 +2,8 @@
 
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
-    Command, LaneGrant, LoadShards, PserverState, Registration, ReplicaState, Report, ShardState,
-    TaskPosition, TrainerReport, TrainerState,
+    Command, LaneGrant, LoadShards, PserverCommand, PserverState, Registration, ReplicaState,
+    Report, ShardState, TaskPosition, TrainerCommand, TrainerReport, TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -94,7 +94,9 @@ pub fn task(task: u32, step: u64, done: bool) -> Mark {
 /// The tasks that a restarted attempt dispatches, with their first steps.
 fn grants(job: &Job, from: usize) -> Vec<(TaskId, Step)> {
     let tasks = job.sent[from..].iter().filter_map(|(_, command)| match command {
-        Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| (grant.task, grant.start))),
+        Command::Trainer(TrainerCommand::Tasks { tasks, .. }) => {
+            Some(tasks.iter().map(|grant| (grant.task, grant.start)))
+        }
         _ => None,
     });
     let mut tasks: Vec<_> = tasks.flatten().collect();
@@ -542,8 +544,18 @@ fn second_run_continues_from_the_newest_checkpoint() {
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
     let mut next = job.successor();
     next.recover(1, 2, Vec::new());
-    let Some((_, Command::LoadShards(LoadShards { base: Some(base), epoch, step, .. }))) =
-        next.sent.iter().find(|(_, command)| matches!(command, Command::LoadShards(_)))
+    let Some((
+        _,
+        Command::Pserver(PserverCommand::LoadShards(LoadShards {
+            base: Some(base),
+            epoch,
+            step,
+            ..
+        })),
+    )) = next
+        .sent
+        .iter()
+        .find(|(_, command)| matches!(command, Command::Pserver(PserverCommand::LoadShards(_))))
     else {
         panic!("it starts from the checkpoint")
     };
@@ -562,11 +574,11 @@ fn run_with_completed_training_only_exports_its_model() {
     let mut next = job.successor();
     next.recover(1, 2, Vec::new());
     assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
-    assert!(
-        next.sent
-            .iter()
-            .all(|(_, command)| !matches!(command, Command::LoadShards(_) | Command::Work { .. }))
-    );
+    assert!(next.sent.iter().all(|(_, command)| !matches!(
+        command,
+        Command::Pserver(PserverCommand::LoadShards(_))
+            | Command::Trainer(TrainerCommand::Work { .. })
+    )));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use heddle_protocol::control::{Command, LoadShards};
+use heddle_protocol::control::{Command, LoadShards, PserverCommand, TrainerCommand};
 use heddle_protocol::ids::{Attempt, Epoch, Slot};
 use tracing::Span;
 
@@ -44,9 +44,8 @@ impl LogContext {
             _ => None,
         };
         let epoch = match command {
-            Command::LoadShards(LoadShards { epoch, .. }) | Command::Work { epoch, .. } => {
-                Some(*epoch)
-            }
+            Command::Pserver(PserverCommand::LoadShards(LoadShards { epoch, .. }))
+            | Command::Trainer(TrainerCommand::Work { epoch, .. }) => Some(*epoch),
             _ => None,
         };
         let is_new_job = job.is_some() && fields.job.as_ref() != job;
@@ -83,7 +82,10 @@ mod tests {
     /// Epoch and attempt after a `Work` command.
     fn after(log: &LogContext, attempt: u32, epoch: Epoch) -> (Option<Attempt>, Option<Epoch>) {
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-        log.follow(Attempt(attempt), &Command::Work { epoch, phase, places: Vec::new() });
+        log.follow(
+            Attempt(attempt),
+            &Command::Trainer(TrainerCommand::Work { epoch, phase, places: Vec::new() }),
+        );
         let fields = log.0.lock().expect("no thread panicked");
         (fields.attempt, fields.epoch)
     }
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(after(&log, 1, first), (Some(Attempt(1)), Some(first)));
         assert_eq!(after(&log, 2, second), (Some(Attempt(2)), Some(second)));
         assert_eq!(after(&log, 2, first), (Some(Attempt(2)), Some(second)), "the epoch is stale");
-        log.follow(Attempt(3), &Command::Drain);
+        log.follow(Attempt(3), &Command::Trainer(TrainerCommand::Drain));
         assert_eq!(after(&log, 3, second), (Some(Attempt(3)), Some(second)));
     }
 }

@@ -156,7 +156,9 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 #[cfg(test)]
 mod tests {
     use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
-    use heddle_protocol::control::{CutAt, LoadShards, Phase, ShardReport, Sharing, TakeCut};
+    use heddle_protocol::control::{
+        CutAt, LoadShards, Phase, ShardCommand, ShardReport, Sharing, TakeCut,
+    };
     use heddle_protocol::handshake::{Mechanism, Secret};
     use heddle_protocol::ids::{
         CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
@@ -224,7 +226,7 @@ mod tests {
         let shard = Box::new(Shard::new(&config));
         give(DataCommand::Install { epoch, shard });
         let silent = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
-        give(DataCommand::Members { trainers: vec![silent] });
+        give(DataCommand::Shards(Arc::new(ShardCommand::Members { trainers: vec![silent] })));
         let command = TakeCut {
             cut: CutId { generation: Generation(1), number: 1 },
             epoch,

@@ -13,7 +13,7 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
-use heddle_shard::{Conn, ReplicationLimits, ShardEffect, ShardSet, ShardSetError};
+use heddle_shard::{Conn, ReplicationLimits, ShardEffect, ShardSet};
 use tokio::sync::Notify;
 
 use super::handshake::Expected;
@@ -234,26 +234,17 @@ impl DataThread {
                     self.report(DataReport::Answered(DataAnswer { ask, result }));
                 }
             }
-            DataCommand::Members { trainers } => {
-                self.with_shards(None, |shards, _, out| shards.members(&trainers, out));
-            }
             DataCommand::Cut { ask, command } => {
                 let result =
                     self.with_shards(None, |shards, now, out| shards.cut(&command, now, out));
                 self.report(DataReport::Answered(DataAnswer { ask, result }));
             }
-            DataCommand::CutEnd(end) => {
-                self.with_shards(None, |shards, _, out| shards.cut_end(end, out));
-            }
-            DataCommand::Views(command) => {
-                let set =
-                    |shards: &mut ShardSet, now, out: &mut _| shards.views(&command, now, out);
-                log_stale(self.with_shards(None, set));
-            }
-            DataCommand::HandOver(command) => {
-                let stop =
-                    |shards: &mut ShardSet, now, out: &mut _| shards.hand_over(&command, now, out);
-                log_stale(self.with_shards(None, stop));
+            DataCommand::Shards(command) => {
+                let act =
+                    |shards: &mut ShardSet, now, out: &mut _| shards.command(&command, now, out);
+                if let Err(error) = self.with_shards(None, act) {
+                    tracing::info!(%error, "stale_command_ignored");
+                }
             }
             DataCommand::SaveHead { shard, cut, reply } => {
                 let _gone = reply.try_send(self.shards.borrow_mut().snapshot_head(shard, cut));
@@ -314,12 +305,5 @@ impl DataThread {
             all.for_each(|shard| SparseTableSize::add(&mut sparse, &shard.sparse_tables()));
             self.counters.publish_sparse(sparse);
         }
-    }
-}
-
-/// A command of an earlier epoch changes nothing.
-fn log_stale(result: Result<(), ShardSetError>) {
-    if let Err(error) = result {
-        tracing::info!(%error, "stale_command_ignored");
     }
 }

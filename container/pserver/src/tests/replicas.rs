@@ -3,7 +3,8 @@
 use std::thread;
 
 use heddle_protocol::control::{
-    BackupPlace, BeginPhase, PserverReport, Report, SetViews, ShardReport, ShardView,
+    BackupPlace, BeginPhase, Command, PserverCommand, PserverReport, Report, SetViews,
+    ShardCommand, ShardReport, ShardView,
 };
 use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Term, ViewVersion};
@@ -52,7 +53,7 @@ impl Pair {
     fn load(&self, count: u32, sharing: Sharing) {
         let views = vec![self.view(0, 1, 1, &[0, 1]), self.view(1, 1, 1, &[1, 0])];
         for rig in &self.rigs {
-            rig.command(Command::LoadShards(LoadShards {
+            rig.command(Command::Pserver(PserverCommand::LoadShards(LoadShards {
                 epoch: epoch(count),
                 shards: vec![ShardId(0), ShardId(1)],
                 base: None,
@@ -60,7 +61,7 @@ impl Pair {
                 step: Step(0),
                 lost: None,
                 views: views.clone(),
-            }));
+            })));
             rig.holding();
         }
     }
@@ -84,7 +85,7 @@ impl Pair {
 
     fn give_view(&self, to: usize, view: ShardView) {
         let views = SetViews { epoch: epoch(1), views: vec![view] };
-        self.rigs[to.min(self.rigs.len() - 1)].command(Command::Views(views));
+        self.rigs[to.min(self.rigs.len() - 1)].command(Command::Shards(ShardCommand::Views(views)));
     }
 
     fn connect(&self, host: usize, shard: usize) -> Peer {
@@ -174,7 +175,7 @@ fn streams_are_encrypted_where_the_job_demands_it() {
     let mut pair = Pair::start(Mechanism::Noise, LANES);
     let phase = Phase { no: PhaseNo(1), sharing: Sharing::ReadOnly };
     for rig in &pair.rigs {
-        rig.command(Command::Begin(BeginPhase { epoch: epoch(1), phase }));
+        rig.command(Command::Pserver(PserverCommand::Begin(BeginPhase { epoch: epoch(1), phase })));
     }
     // Answered when the backup has begun the phase by the stream.
     for rig in &pair.rigs {

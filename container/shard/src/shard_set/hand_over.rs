@@ -28,7 +28,7 @@ impl ShardSet {
     ///
     /// # Errors
     /// The epoch is not the set's.
-    pub fn hand_over(
+    pub(crate) fn hand_over(
         &mut self,
         command: &HandOver,
         now: Duration,

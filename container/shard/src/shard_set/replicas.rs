@@ -160,7 +160,7 @@ impl ShardSet {
     ///
     /// # Errors
     /// The epoch is not the set's.
-    pub fn views(
+    pub(crate) fn views(
         &mut self,
         command: &SetViews,
         now: Duration,

@@ -309,7 +309,8 @@ impl Orders {
             Command::Export(order) => self.export(order),
             Command::Fault(OrderedFault::Cut { pserver, ms }) => trainer.cut(pserver, ms),
             Command::Fault(fault) => self.fault(fault),
-            command => trainer.command(command),
+            Command::Trainer(command) => trainer.command(command),
+            other => tracing::debug!(?other, "command_ignored"),
         }
     }
 

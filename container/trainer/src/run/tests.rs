@@ -15,7 +15,8 @@ use heddle_client::machine::{
 };
 use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerReport,
+    LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerCommand,
+    TrainerReport,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
@@ -287,7 +288,7 @@ impl Rig {
 
     fn phase(&mut self, epoch: Epoch, no: u32, sharing: Sharing) {
         let phase = Phase { no: PhaseNo(no), sharing };
-        self.trainer.command(Command::Work { epoch, phase, places: vec![] });
+        self.trainer.command(TrainerCommand::Work { epoch, phase, places: vec![] });
     }
 
     fn lanes(&mut self, epoch: Epoch, lanes: &[u32], task_steps: &[(u32, u64)]) {
@@ -296,7 +297,7 @@ impl Rig {
     }
 
     fn lane_grants(&mut self, epoch: Epoch, lanes: Vec<LaneGrant>, task_steps: &[(u32, u64)]) {
-        self.trainer.command(Command::Lanes {
+        self.trainer.command(TrainerCommand::Lanes {
             epoch,
             phase: PhaseNo(0),
             lanes,
@@ -311,7 +312,7 @@ impl Rig {
             start: Step(*start),
         };
         let tasks = grants.iter().map(grant).collect();
-        self.trainer.command(Command::Tasks { epoch: EPOCH, phase: PhaseNo(phase), tasks });
+        self.trainer.command(TrainerCommand::Tasks { epoch: EPOCH, phase: PhaseNo(phase), tasks });
     }
 
     /// Runs until `done` returns true.
@@ -414,12 +415,12 @@ fn first_step_after_a_shard_moved_is_reported() {
             .filter(|report| matches!(report, Report::Trainer(TrainerReport::Stepping { .. })))
             .count()
     };
-    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(1)] });
+    rig.trainer.command(TrainerCommand::Work { epoch: EPOCH, phase, places: vec![place(1)] });
     rig.lanes(EPOCH, &[0], &[]);
     rig.until(|_, reports| steppings(reports) == 1);
     // The same map again says nothing, another one asks for a report.
-    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(1)] });
-    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(2)] });
+    rig.trainer.command(TrainerCommand::Work { epoch: EPOCH, phase, places: vec![place(1)] });
+    rig.trainer.command(TrainerCommand::Work { epoch: EPOCH, phase, places: vec![place(2)] });
     rig.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
     assert_eq!(steppings(&rig.reports.lock().unwrap()), 2);
 }
@@ -599,7 +600,7 @@ fn a_drained_trainer_hands_back_its_work() {
     rig.phase(EPOCH, 0, Sharing::Queue);
     rig.tasks(0, &[(0, 1, 0), (1, 1, 0)]);
     rig.until(|shards, _| shards.log.len() > 3);
-    rig.trainer.command(Command::Drain);
+    rig.trainer.command(TrainerCommand::Drain);
     let reports = rig.reports.lock().unwrap();
     let Some(Report::Trainer(TrainerReport::Drained { tasks, .. })) = reports.last() else {
         panic!("{reports:?}")
@@ -617,7 +618,7 @@ fn s41_a_trainer_stops_work_on_a_hand_out_that_is_over() {
     let withdraw = |rig: &mut Rig, attempt| {
         let hand_out = TaskHandOut { task: TaskId(0), attempt: TaskAttempt(attempt) };
         let tasks = vec![hand_out];
-        rig.trainer.command(Command::Withdraw { epoch: EPOCH, phase: PhaseNo(0), tasks });
+        rig.trainer.command(TrainerCommand::Withdraw { epoch: EPOCH, phase: PhaseNo(0), tasks });
         let reports = rig.reports.lock().unwrap();
         assert!(
             matches!(
@@ -656,7 +657,7 @@ fn s41_a_trainer_stops_work_on_a_hand_out_that_is_over() {
 #[test]
 fn a_trainer_without_work_answers_a_drain_at_once() {
     let mut rig = Rig::new(&[5], true);
-    rig.trainer.command(Command::Drain);
+    rig.trainer.command(TrainerCommand::Drain);
     let drained = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
         let is_drained =

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
 use heddle_input::RecordFormat;
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerReport,
+    LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut, TrainerCommand,
+    TrainerReport,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
@@ -70,19 +71,24 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// Handles an order of the ApplicationMaster. The caller handles commands that are not for the loop.
-    pub(super) fn command(&mut self, command: Command) {
+    /// Handles an order of the ApplicationMaster.
+    pub(super) fn command(&mut self, command: TrainerCommand) {
         match command {
-            Command::Work { epoch, phase, places } => self.new_work(epoch, phase, detoured(places)),
-            Command::Lanes { epoch, phase, lanes, task_steps } => {
+            TrainerCommand::Work { epoch, phase, places } => {
+                self.new_work(epoch, phase, detoured(places))
+            }
+            TrainerCommand::Lanes { epoch, phase, lanes, task_steps } => {
                 tracing::info!(%epoch, %phase, lanes = lanes.len(), "lanes_assigned");
                 self.lanes(epoch, phase, lanes, task_steps)
             }
-            Command::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
-            Command::Withdraw { epoch, phase, tasks } => self.withdraw(Era { epoch, phase }, tasks),
-            Command::Barrier { cut, epoch } => self.plane.send(DataRequest::Barrier { cut, epoch }),
-            Command::Drain => self.drain(),
-            other => tracing::debug!(?other, "command_ignored"),
+            TrainerCommand::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
+            TrainerCommand::Withdraw { epoch, phase, tasks } => {
+                self.withdraw(Era { epoch, phase }, tasks)
+            }
+            TrainerCommand::Barrier { cut, epoch } => {
+                self.plane.send(DataRequest::Barrier { cut, epoch })
+            }
+            TrainerCommand::Drain => self.drain(),
         }
         self.publish();
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::model_save::{ExportOrder, SaveAnswer};
 use super::ordered_fault::OrderedFault;
-use super::replica::{HandOver, SetViews, ShardView};
+use super::replica::ShardView;
+use super::shard::ShardCommand;
 use super::tokens::InstallTokens;
 use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
@@ -182,7 +184,7 @@ impl CommandEnvelope {
     }
 }
 
-/// See [`Command::LoadShards`].
+/// See [`PserverCommand::LoadShards`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadShards {
     /// The epoch.
@@ -218,7 +220,7 @@ pub struct LostShards {
     pub steps: u64,
 }
 
-/// See [`Command::Begin`].
+/// See [`PserverCommand::Begin`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BeginPhase {
     /// The epoch this holds in.
@@ -227,7 +229,7 @@ pub struct BeginPhase {
     pub phase: Phase,
 }
 
-/// See [`Command::Cut`].
+/// See [`PserverCommand::Cut`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TakeCut {
     /// Its name.
@@ -253,15 +255,6 @@ pub struct TakeCut {
     pub last: bool,
 }
 
-/// See [`Command::CutEnd`].
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct EndCut {
-    /// The cut.
-    pub cut: CutId,
-    /// Whether it became a checkpoint.
-    pub committed: bool,
-}
-
 /// A command to a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "command")]
@@ -278,36 +271,49 @@ pub enum Command {
         /// Why, for the log.
         reason: String,
     },
-
     /// Use these tokens of file systems from the next connection on. Answered by [`Report::TokensInstalled`](super::Report::TokensInstalled).
     Tokens(InstallTokens),
     /// Bring this fault upon yourself: the job is to be shown to survive it (`run.chaos`).
     Fault(OrderedFault),
-
-    /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
-    /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`PserverReport::ShardsReady`](super::PserverReport::ShardsReady).
-    LoadShards(LoadShards),
-    /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`PserverReport::Begun`](super::PserverReport::Begun).
-    Begin(BeginPhase),
-    /// Pserver: views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
-    /// stops waiting for a backup, by a view alone. Answered by [`ShardReport::ViewTaken`](super::ShardReport::ViewTaken) by the primary.
-    Views(SetViews),
-    /// Pserver, primary of these shards: another copy is to serve them. Change them no more, and report when every in-sync copy
-    /// has everything ([`ShardReport::Drained`](super::ShardReport::Drained)). A later view ends that, and so do a phase, a cut,
-    /// and two seconds.
-    HandOver(HandOver),
-    /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
-    /// not wait for them.
-    Members {
-        /// All trainers of the job now.
-        trainers: Vec<Member>,
+    /// To a pserver.
+    Pserver(PserverCommand),
+    /// To the shards of a pserver.
+    Shards(ShardCommand),
+    /// To a trainer, about its work.
+    Trainer(TrainerCommand),
+    /// Trainer: write the model of this checkpoint to a new directory below that of the save. Answered by
+    /// [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).
+    Export(ExportOrder),
+    /// Trainer: the answer to [`Report::SaveModel`](super::Report::SaveModel).
+    SaveAnswer {
+        /// The number of the request.
+        request: u64,
+        /// Its outcome.
+        outcome: SaveAnswer,
     },
-    /// Pserver: take this cut and save it into `staging`. Answered by [`PserverReport::CutArmed`](super::PserverReport::CutArmed) at once, then per shard.
-    Cut(TakeCut),
-    /// Pserver: the cut has ended. Committed: keep its snapshot for a rollback and drop older ones. Else: drop it.
-    CutEnd(EndCut),
+}
 
-    /// Trainer: the epoch, the phase and the places of all shards. A trainer in another epoch or phase drops all
+/// A command to a pserver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "pserver_command")]
+pub enum PserverCommand {
+    /// Be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
+    /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers
+    /// [`PserverReport::ShardsReady`](super::PserverReport::ShardsReady).
+    LoadShards(LoadShards),
+    /// The phase before has ended; drop its progress and serve this one. Answered by
+    /// [`PserverReport::Begun`](super::PserverReport::Begun).
+    Begin(BeginPhase),
+    /// Take this cut and save it into `staging`. Answered by [`PserverReport::CutArmed`](super::PserverReport::CutArmed) at
+    /// once, then per shard.
+    Cut(TakeCut),
+}
+
+/// A command to a trainer about its work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "trainer_command")]
+pub enum TrainerCommand {
+    /// The epoch, the phase and the places of all shards. A trainer in another epoch or phase drops all
     /// requests in flight and all tasks; a new map in the same epoch and phase only moves connections.
     Work {
         /// The epoch.
@@ -317,7 +323,7 @@ pub enum Command {
         /// Every shard's place, ordered by shard.
         places: Vec<ShardPlace>,
     },
-    /// Trainer (BSP): run exactly these lanes. A lane that is new here, or has a higher hand-out than before, is taken over
+    /// BSP: run exactly these lanes. A lane that is new here, or has a higher hand-out than before, is taken over
     /// by a query to the shards. A lane with the hand-out that it has already continues unchanged.
     Lanes {
         /// The epoch.
@@ -330,7 +336,7 @@ pub enum Command {
         #[serde(with = "pairs")]
         task_steps: BTreeMap<TaskId, u64>,
     },
-    /// Trainer (ASP, evaluation): more tasks. A task that it has with the same attempt is ignored.
+    /// ASP, evaluation: more tasks. A task that it has with the same attempt is ignored.
     Tasks {
         /// The epoch.
         epoch: Epoch,
@@ -339,14 +345,15 @@ pub enum Command {
         /// The tasks, in the order to work on them.
         tasks: Vec<TaskGrant>,
     },
-    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`TrainerReport::AtBarrier`](super::TrainerReport::AtBarrier).
+    /// Send a barrier down every data connection as soon as no step is half sent; answer
+    /// [`TrainerReport::AtBarrier`](super::TrainerReport::AtBarrier).
     Barrier {
         /// The cut.
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
     },
-    /// Trainer: stop work on these hand-outs, which are over: another trainer has finished the tasks. Answered by
+    /// Stop work on these hand-outs, which are over: another trainer has finished the tasks. Answered by
     /// [`TrainerReport::Withdrawn`](super::TrainerReport::Withdrawn), whatever the phase.
     Withdraw {
         /// The epoch.
@@ -356,18 +363,27 @@ pub enum Command {
         /// The hand-outs.
         tasks: Vec<TaskHandOut>,
     },
-    /// Trainer: stop taking steps, hand back tasks or lanes ([`TrainerReport::Drained`](super::TrainerReport::Drained)), then exit with code 0.
+    /// Stop taking steps, hand back tasks or lanes ([`TrainerReport::Drained`](super::TrainerReport::Drained)), then exit with
+    /// code 0.
     Drain,
-    /// Trainer: write the model of this checkpoint to a new directory below that of the save. Answered by
-    /// [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).
-    Export(ExportOrder),
-    /// Trainer: the answer to [`Report::SaveModel`](super::Report::SaveModel).
-    SaveAnswer {
-        /// The number of the request.
-        request: u64,
-        /// Its outcome.
-        outcome: SaveAnswer,
-    },
+}
+
+impl From<PserverCommand> for Arc<Command> {
+    fn from(command: PserverCommand) -> Self {
+        Self::new(Command::Pserver(command))
+    }
+}
+
+impl From<ShardCommand> for Arc<Command> {
+    fn from(command: ShardCommand) -> Self {
+        Self::new(Command::Shards(command))
+    }
+}
+
+impl From<TrainerCommand> for Arc<Command> {
+    fn from(command: TrainerCommand) -> Self {
+        Self::new(Command::Trainer(command))
+    }
 }
 
 /// Maps as lists of pairs: keys that are numbers do not survive serde's tagged enums as JSON keys.
@@ -407,7 +423,7 @@ mod tests {
 
     #[test]
     fn maps_with_numbers_as_keys_arrive() {
-        let lanes = Command::Lanes {
+        let lanes = Command::Trainer(TrainerCommand::Lanes {
             epoch: Epoch::first(Generation(1)),
             phase: PhaseNo(2),
             lanes: vec![LaneGrant {
@@ -415,8 +431,9 @@ mod tests {
                 hand_out: HandOut { generation: Generation(1), count: 2 },
             }],
             task_steps: BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]),
-        };
-        let Command::Lanes { task_steps, .. } = through_json(&lanes) else {
+        });
+        let Command::Trainer(TrainerCommand::Lanes { task_steps, .. }) = through_json(&lanes)
+        else {
             panic!("another command")
         };
         assert_eq!(task_steps, BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]));
@@ -440,7 +457,7 @@ mod tests {
             files: BTreeMap::from([(ShardId(1), file)]),
             initial: false,
         };
-        let hold = Command::LoadShards(LoadShards {
+        let hold = Command::Pserver(PserverCommand::LoadShards(LoadShards {
             epoch: Epoch::first(Generation(1)),
             shards: vec![ShardId(1)],
             base: Some(base.clone()),
@@ -448,8 +465,10 @@ mod tests {
             step: Step(0),
             lost: None,
             views: Vec::new(),
-        });
-        let Command::LoadShards(LoadShards { base: Some(arrived), .. }) = through_json(&hold)
+        }));
+        let Command::Pserver(PserverCommand::LoadShards(LoadShards {
+            base: Some(arrived), ..
+        })) = through_json(&hold)
         else {
             panic!("another command")
         };

@@ -103,7 +103,7 @@ impl ReplicationLag {
     }
 }
 
-/// See [`Command::Views`](super::Command::Views).
+/// See [`ShardCommand::Views`](super::ShardCommand::Views).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetViews {
     /// The epoch.
@@ -112,7 +112,7 @@ pub struct SetViews {
     pub views: Vec<ShardView>,
 }
 
-/// See [`Command::HandOver`](super::Command::HandOver).
+/// See [`ShardCommand::HandOver`](super::ShardCommand::HandOver).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
     /// The epoch.
@@ -156,7 +156,9 @@ impl ReplicaState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Command, LoadShards, Phase, ShardState, Sharing};
+    use crate::control::{
+        Command, LoadShards, Phase, PserverCommand, ShardCommand, ShardState, Sharing,
+    };
     use crate::ids::{Incarnation, PhaseNo, Slot, Step};
     use crate::task_set::TaskSet;
 
@@ -205,10 +207,12 @@ mod tests {
 
     #[test]
     fn order_to_load_without_views_has_no_field_of_them() {
-        let json = serde_json::to_string(&Command::LoadShards(load(Vec::new()))).expect("JSON");
+        let json =
+            serde_json::to_string(&Command::Pserver(PserverCommand::LoadShards(load(Vec::new()))))
+                .expect("JSON");
         assert_eq!(
             json,
-            r#"{"command":"load-shards","epoch":{"generation":0,"count":0},"shards":[3],"base":null,"phase":{"no":0,"sharing":{"mode":"queue"}},"step":0}"#
+            r#"{"command":"pserver","pserver_command":"load-shards","epoch":{"generation":0,"count":0},"shards":[3],"base":null,"phase":{"no":0,"sharing":{"mode":"queue"}},"step":0}"#
         );
     }
 
@@ -218,8 +222,10 @@ mod tests {
         let arrived: LoadShards = serde_json::from_str(&json).expect("what was sent arrives");
         assert_eq!(arrived.views, [view()]);
         let views = SetViews { epoch: Epoch::default(), views: vec![view()] };
-        let json = serde_json::to_string(&Command::Views(views.clone())).expect("JSON");
-        let Command::Views(arrived) = serde_json::from_str(&json).expect("what was sent arrives")
+        let json = serde_json::to_string(&Command::Shards(ShardCommand::Views(views.clone())))
+            .expect("JSON");
+        let Command::Shards(ShardCommand::Views(arrived)) =
+            serde_json::from_str(&json).expect("what was sent arrives")
         else {
             panic!("another command")
         };

@@ -35,7 +35,7 @@ pub enum Report {
     Heartbeat(HeartbeatStats),
     /// Of a pserver.
     Pserver(PserverReport),
-    /// Pserver: a report of one of its shards.
+    /// Of a shard of a pserver.
     Shard {
         /// The epoch that the shard is in.
         epoch: Epoch,
@@ -72,7 +72,7 @@ pub enum Report {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "pserver_report")]
 pub enum PserverReport {
-    /// All shards are loaded, the answer to [`Command::LoadShards`](super::Command::LoadShards).
+    /// All shards are loaded, the answer to [`PserverCommand::LoadShards`](super::PserverCommand::LoadShards).
     ShardsReady {
         /// The epoch.
         epoch: Epoch,
@@ -101,7 +101,7 @@ pub enum PserverReport {
         /// For each copy: its path and what is wrong with it.
         passed: Vec<String>,
     },
-    /// The phase has begun, the answer to [`Command::Begin`](super::Command::Begin).
+    /// The phase has begun, the answer to [`PserverCommand::Begin`](super::PserverCommand::Begin).
     Begun {
         /// The epoch.
         epoch: Epoch,
@@ -222,12 +222,12 @@ pub enum TrainerReport {
         /// Its class gives the job's exit code; `file:line:column: what`.
         failure: Failure,
     },
-    /// Does not work on these hand-outs any more, after [`Command::Withdraw`](super::Command::Withdraw).
+    /// Does not work on these hand-outs any more, after [`TrainerCommand::Withdraw`](super::TrainerCommand::Withdraw).
     Withdrawn {
         /// The hand-outs.
         tasks: Vec<TaskHandOut>,
     },
-    /// Returns all work, after [`Command::Drain`](super::Command::Drain).
+    /// Returns all work, after [`TrainerCommand::Drain`](super::TrainerCommand::Drain).
     Drained {
         /// The epoch.
         epoch: Epoch,

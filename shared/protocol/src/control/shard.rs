@@ -1,9 +1,40 @@
-//! What shards report. Pservers pass these messages on as they are.
+//! What shards report, and what is ordered from them alone. Pservers pass these messages on as they are.
 
 use serde::{Deserialize, Serialize};
 
+use super::replica::{HandOver, SetViews};
 use crate::ids::{CutId, Member, PhaseNo, ShardId, Step, Term, ViewVersion};
 use crate::metrics::RecordSums;
+
+/// A command to all shards of a pserver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "shard_command")]
+pub enum ShardCommand {
+    /// Exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
+    /// not wait for them.
+    Members {
+        /// All trainers of the job now.
+        trainers: Vec<Member>,
+    },
+    /// Views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
+    /// stops waiting for a backup, by a view alone. Answered by [`ShardReport::ViewTaken`] by the primary.
+    Views(SetViews),
+    /// To the primary of these shards: another copy is to serve them. Change them no more, and report when every in-sync copy
+    /// has everything ([`ShardReport::Drained`]). A later view ends that, and so do a phase, a cut,
+    /// and two seconds.
+    HandOver(HandOver),
+    /// The cut has ended. Committed: keep its snapshot for a rollback and drop older ones. Else: drop it.
+    CutEnd(EndCut),
+}
+
+/// See [`ShardCommand::CutEnd`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EndCut {
+    /// The cut.
+    pub cut: CutId,
+    /// Whether it became a checkpoint.
+    pub committed: bool,
+}
 
 /// A report of a shard. [`Report::Shard`](super::Report::Shard) adds the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +52,7 @@ pub enum ShardReport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sums: Option<RecordSums>,
     },
-    /// The primary serves the shard in this view, the answer to [`Command::Views`](super::Command::Views).
+    /// The primary serves the shard in this view, the answer to [`ShardCommand::Views`].
     ViewTaken {
         /// The shard.
         shard: ShardId,
@@ -31,7 +62,7 @@ pub enum ShardReport {
         version: ViewVersion,
     },
     /// Of the primary: a backup of the in-sync set is unreachable, or has not acknowledged for `liveness.lag`. The primary
-    /// waits for it until a view without it arrives. Or one that is being filled has taken nothing for a while. Repeated as
+    /// waits for it until a view without it arrives. Or one that is being filled makes no progress. Repeated as
     /// long as it holds.
     Lagging {
         /// The shard.
@@ -64,7 +95,7 @@ pub enum ShardReport {
         member: Member,
     },
     /// Of the primary: it has stopped, and every in-sync copy has the change with this number, which is the last. The answer to
-    /// [`Command::HandOver`](super::Command::HandOver).
+    /// [`ShardCommand::HandOver`].
     Drained {
         /// The shard.
         shard: ShardId,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{Action, Checkpoint, Outcome, Record};
-use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
+use heddle_protocol::control::{
+    BeginPhase, Command, LoadShards, PserverCommand, ShardCommand, ShardState, TrainerCommand,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
 use heddle_protocol::job_spec::position::POSITIONS;
@@ -555,9 +557,9 @@ impl World {
     /// No process receives an epoch before the journal has it: a successor could not restore it.
     pub(super) fn check_command(&self, command: &Command) -> Result<(), String> {
         let epoch = match command {
-            Command::LoadShards(LoadShards { epoch, .. })
-            | Command::Work { epoch, .. }
-            | Command::Begin(BeginPhase { epoch, .. }) => *epoch,
+            Command::Pserver(PserverCommand::LoadShards(LoadShards { epoch, .. }))
+            | Command::Trainer(TrainerCommand::Work { epoch, .. })
+            | Command::Pserver(PserverCommand::Begin(BeginPhase { epoch, .. })) => *epoch,
             _ => return Ok(()),
         };
         let known = |record: &Record| match record {
@@ -586,7 +588,7 @@ impl World {
         // A trainer that hands back its work is still a member, also if the order to do so has not reached it: its
         // connection may be broken. One event may cause several lists, and the present state is that of the last.
         let mut members = sent().filter_map(|command| match command {
-            Command::Members { trainers } if attempt == 1 => Some(trainers),
+            Command::Shards(ShardCommand::Members { trainers }) if attempt == 1 => Some(trainers),
             _ => None,
         });
         if let Some(trainers) = members.next_back() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heddle_am_core::{Action, Limits, Record};
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, TrainerCommand};
 use heddle_protocol::ids::{Member, PhaseNo, TaskId};
 use heddle_protocol::view::{JobEvent, WarningCode};
 
@@ -51,7 +51,8 @@ impl World {
                     self.late_tasks.handed_out.clear();
                 }
                 Action::Send { member: Some(member), command, .. } => {
-                    if let Command::Tasks { phase, tasks, .. } = &**command {
+                    if let Command::Trainer(TrainerCommand::Tasks { phase, tasks, .. }) = &**command
+                    {
                         let tasks = tasks.iter().map(|grant| grant.task);
                         self.tasks_handed_out(*member, *phase, tasks)?;
                     }

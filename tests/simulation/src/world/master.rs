@@ -6,7 +6,7 @@ use heddle_am_core::{
     Action, ContainerName, ContainerOrder, ContainerRequest, Event, Exit, Outcome, Probe, Record,
     StoreCall, Stored, SurvivingContainer,
 };
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, TrainerCommand};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Member;
 
@@ -165,7 +165,7 @@ impl World {
                 Action::Send { connection, command, .. } => {
                     self.check_command(&command)?;
                     self.elects(&command);
-                    if matches!(*command, Command::Drain) {
+                    if matches!(*command, Command::Trainer(TrainerCommand::Drain)) {
                         self.coverage.changed();
                     }
                     let command = Arc::unwrap_or_clone(command);

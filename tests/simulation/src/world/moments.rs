@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Command, LoadShards, TakeCut};
+use heddle_protocol::control::{Command, LoadShards, PserverCommand, TakeCut, TrainerCommand};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo};
 
 use super::super::bursts::{Bursts, Moment};
@@ -23,19 +23,25 @@ impl World {
     pub(super) fn ordered(&mut self, container: u64, command: &Command) {
         let orders = &mut self.orders;
         match command {
-            Command::Cut(TakeCut { cut, .. }) if orders.armed.replace(*cut) != Some(*cut) => {
+            Command::Pserver(PserverCommand::Cut(TakeCut { cut, .. }))
+                if orders.armed.replace(*cut) != Some(*cut) =>
+            {
                 self.moment(Moment::Cut, None);
             }
-            Command::Barrier { cut, .. } if orders.barrier.replace(*cut) != Some(*cut) => {
+            Command::Trainer(TrainerCommand::Barrier { cut, .. })
+                if orders.barrier.replace(*cut) != Some(*cut) =>
+            {
                 self.moment(Moment::Cut, None);
             }
-            Command::LoadShards(LoadShards { epoch, .. }) if *epoch > orders.hold => {
+            Command::Pserver(PserverCommand::LoadShards(LoadShards { epoch, .. }))
+                if *epoch > orders.hold =>
+            {
                 let before = std::mem::replace(&mut orders.hold, *epoch);
                 if before != Epoch::default() {
                     self.moment(Moment::RollsBack, None);
                 }
             }
-            Command::Lanes { epoch, phase, lanes, .. } => {
+            Command::Trainer(TrainerCommand::Lanes { epoch, phase, lanes, .. }) => {
                 let lanes: BTreeSet<Lane> = lanes.iter().map(|grant| grant.lane).collect();
                 let now = (*epoch, *phase, lanes.clone());
                 let loses = orders.lanes.insert(container, now).is_some_and(|before| {
