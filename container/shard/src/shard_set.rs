@@ -8,7 +8,6 @@
 
 mod clocked_pulls;
 mod clocks;
-mod command;
 mod connections;
 mod cuts;
 mod error;

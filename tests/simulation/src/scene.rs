@@ -137,7 +137,7 @@ impl Scene {
     pub fn join(&mut self, number: usize) {
         let member = Member { slot: Slot::trainer(number as u32), incarnation: Incarnation(1) };
         let client = Client {
-            machine: ClientMachine::of(self.job.layout(), self.job.replicas > 0),
+            machine: ClientMachine::of(self.job.layout(), self.job.spec().pservers.moves_shards()),
             member,
             conns: [None, None],
             replies: Default::default(),

@@ -88,7 +88,7 @@ impl Trainer {
     #[must_use]
     pub fn new(job: Arc<Job>) -> Self {
         Self {
-            machine: ClientMachine::of(job.layout(), job.replicas > 0),
+            machine: ClientMachine::of(job.layout(), job.spec().pservers.moves_shards()),
             job,
             phase: None,
             lanes: BTreeMap::new(),

@@ -135,6 +135,12 @@ impl Core {
         for slot in self.fleet.scale(to, &mut self.ctx)? {
             self.drain(slot);
         }
+        // A pserver that is not there yet, and is not wanted any more, does not come.
+        let (fleet, map) = (&self.fleet, self.stage.map());
+        let comes = |slot| fleet.holder(slot).is_some() || fleet.is_wanted(slot);
+        if self.stage.kind() == StageKind::Restoring && !map.slots().all(comes) {
+            self.restore("the number of pservers has changed".to_owned());
+        }
         Ok(format!("{} trainers, {} pservers", to.trainers, to.pservers))
     }
 

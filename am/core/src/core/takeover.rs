@@ -295,8 +295,8 @@ impl Core {
             states.into_iter().filter(|state| state.phase == phase).collect();
         let views = self.stage.views();
         let positions = takeover.positions(phase, |slot, shard| {
-            views.all().counts(slot, shard)
-                && !(Mutation::TakeoverTrustsPrimaries.is_on() && !self.stage.holds(slot, shard))
+            let all = !Mutation::TakeoverTrustsPrimaries.is_on();
+            views.all().counts(slot, shard) && (all || self.stage.holds(slot, shard))
         });
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);

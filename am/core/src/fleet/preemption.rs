@@ -88,8 +88,7 @@ impl Fleet {
         let container = self.slots.container(slot);
         let info = container.and_then(|container| self.slots.containers.get(container));
         let preempted = container.is_some_and(|container| self.preempted.contains(container));
-        let is_wanted = self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted);
-        is_wanted && !preempted && info.is_none_or(|info| !info.is_departing)
+        self.is_wanted(slot) && !preempted && info.is_none_or(|info| !info.is_departing)
     }
 
     /// The loss that moves a container to another node.

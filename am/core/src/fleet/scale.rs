@@ -104,6 +104,11 @@ impl Fleet {
         self.wanted.pservers
     }
 
+    /// Whether a container is to be in the slot.
+    pub(crate) fn is_wanted(&self, slot: Slot) -> bool {
+        self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted)
+    }
+
     /// Registered pservers that are to give their shards away: they are not wanted any more, or their nodes leave.
     pub(crate) fn emptied_pservers(&self) -> Vec<Slot> {
         let mut slots = self.departing_pservers();

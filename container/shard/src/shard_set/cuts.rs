@@ -1,8 +1,8 @@
-//! Cuts of all shards of a thread: by barriers, at job steps, and their ends.
+//! Commands to all shards of a thread, and its cuts: by barriers, at job steps, and their ends.
 
 use std::time::Duration;
 
-use heddle_protocol::control::{CutAt, EndCut, TakeCut};
+use heddle_protocol::control::{CutAt, EndCut, ShardCommand, TakeCut};
 use heddle_protocol::ids::{CutId, ShardId, Step};
 
 use super::{ShardSet, ShardSetError};
@@ -12,6 +12,25 @@ use crate::effect::ShardEffect;
 use crate::shard::Shard;
 
 impl ShardSet {
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// Another epoch.
+    pub fn command(
+        &mut self,
+        command: &ShardCommand,
+        now: Duration,
+        out: &mut Vec<ShardEffect>,
+    ) -> Result<(), ShardSetError> {
+        match command {
+            ShardCommand::Members { trainers } => self.members(trainers, out),
+            ShardCommand::Views(command) => return self.views(command, now, out),
+            ShardCommand::HandOver(command) => return self.hand_over(command, now, out),
+            ShardCommand::CutEnd(end) => self.cut_end(*end, out),
+        }
+        Ok(())
+    }
+
     /// Takes a cut, or prepares it. An open cut is aborted; an earlier cut is not taken again.
     ///
     /// # Errors

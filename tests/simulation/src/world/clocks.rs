@@ -69,7 +69,7 @@ impl World {
         if self.job.consistency != Consistency::Ssp || header.has(flags::FREE) {
             return Ok(());
         }
-        if self.job.replicas > 0
+        if self.job.spec().pservers.moves_shards()
             && let Some(Container { body: Body::Pserver(pserver), .. }) =
                 self.containers.get(&pserver)
         {

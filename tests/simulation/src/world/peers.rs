@@ -175,7 +175,7 @@ impl World {
     /// of the pservers that did something with all others.
     pub(super) fn check_copies(&mut self) -> Result<(), String> {
         let mut active = std::mem::take(&mut self.active);
-        let checked = match self.job.replicas > 0 && !active.is_empty() {
+        let checked = match self.job.spec().pservers.moves_shards() && !active.is_empty() {
             true => self.compare_copies(&active),
             false => Ok(()),
         };
