@@ -7,7 +7,8 @@ use heddle_protocol::environment::AM_DIR;
 use crate::application::duration;
 use crate::commands::{
     NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, data,
-    export, install, kill, list, logs, move_queue, predict, report, run, scale, status, submit,
+    export, install, kill, list, logs, move_queue, predict, report, run, scale, shards, status,
+    submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::{LoginFlags, StatedKeytab};
@@ -71,7 +72,9 @@ enum CliCommand {
     Install(install::Args),
     /// Move an application to another queue
     Move(move_queue::Args),
-    /// Change the number of trainers of a running job
+    /// Show where the shards of a running job are, and which of them move
+    Shards(NamedJobArgs),
+    /// Change the number of trainers or pservers of a running job
     Scale(scale::Args),
     Chaos(chaos::Args),
     Predict(predict::Args),
@@ -180,6 +183,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Kill(args) => kill::kill(&args, json),
         CliCommand::Install(args) => install::install(&args, json),
         CliCommand::Move(args) => move_queue::move_queue(&args, json),
+        CliCommand::Shards(args) => shards::shards(&args, json),
         CliCommand::Scale(args) => scale::scale(&args, json),
         CliCommand::Chaos(args) => chaos::chaos(&args, json),
         CliCommand::Predict(args) => predict::predict(&args, json),

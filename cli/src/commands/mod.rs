@@ -21,6 +21,7 @@ pub mod predict;
 pub mod report;
 pub mod run;
 pub mod scale;
+pub mod shards;
 pub mod status;
 pub mod submit;
 mod warm_start;

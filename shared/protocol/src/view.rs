@@ -25,6 +25,7 @@ mod mirror;
 mod model_saves;
 mod placement;
 mod pservers;
+mod shards;
 mod spares;
 mod sparse_table;
 mod stragglers;
@@ -44,6 +45,7 @@ pub use mirror::MirrorView;
 pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
 pub use placement::{ApplicationView, AttemptView, Placement};
 pub use pservers::{PserversView, SetBy};
+pub use shards::ShardPlacesView;
 pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
 pub use stragglers::StragglersView;
@@ -183,7 +185,7 @@ pub enum RecoveryKind {
 }
 
 /// Backups of shards, of a job with `pservers.replicas`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicationView {
     /// Backups of each shard, as the job file wants them.
     pub replicas: u32,
@@ -390,6 +392,9 @@ pub struct JobView {
     /// Pservers of a job with `pservers.min` below `pservers.max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pservers: Option<PserversView>,
+    /// Where the shards are.
+    #[serde(default)]
+    pub shards: ShardPlacesView,
     /// Copies of shards, of a job whose shards can move (`pservers.replicas`, `min` and `max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,

@@ -153,7 +153,8 @@ fn moves(dir: &Path, expected: &BTreeMap<String, String>) {
     let more = ["--set", "pservers.min=1", "--set", "pservers.max=4"];
     let mut run = Run::start_with(dir, &file, &more, &slow).expect("it starts");
     for wanted in [4, 1, 2] {
-        let id = training(&mut run, 3).run.to_string();
+        let trains = |view: &JobView| view.phase_text.starts_with("pass");
+        let id = run.wait_for("training", LIMIT, trains).expect("it trains").run.to_string();
         let words = ["scale", &id, "pservers", &wanted.to_string()];
         let scaled = heddle(dir, &words).expect("heddle starts");
         assert_eq!(scaled.code, Some(0), "{scaled:?}");

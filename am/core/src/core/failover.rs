@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{SetViews, ShardCommand};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
-use heddle_protocol::view::{self, PserversView, ReplicationView, SetBy, WarningCode};
+use heddle_protocol::view::{
+    self, PserversView, ReplicationView, SetBy, ShardPlacesView, WarningCode,
+};
 
 use super::Core;
-use crate::record::Record;
+use crate::record::{Record, RecordedView};
 use crate::stage::placement::place_backups;
 use crate::stage::replicas::{ChangedViews, FailedFill, NoCopyLeft, ServedShard, SettledViews};
 use crate::stage::shard_names::shards_text;
@@ -298,6 +300,24 @@ impl Core {
                 refills: self.refills(),
             }
         })
+    }
+
+    /// Where the shards are, as it is reported.
+    pub(super) fn shard_places(&self) -> ShardPlacesView {
+        let others = |view: &RecordedView| {
+            let others = view.in_sync.iter().filter(|member| **member != view.primary);
+            others.map(|member| member.slot.index).collect::<Vec<u32>>()
+        };
+        let mut backups: Vec<Vec<u32>> = self.stage.views().all().iter().map(others).collect();
+        if backups.iter().all(Vec::is_empty) {
+            backups.clear();
+        }
+        let files = self.checkpoints.base_manifest().map(|base| base.shards.iter());
+        ShardPlacesView {
+            served_by: self.stage.map().holders().iter().map(|slot| slot.index).collect(),
+            backups,
+            bytes: files.into_iter().flatten().map(|file| file.bytes).collect(),
+        }
     }
 
     /// The number of pservers of an elastic job, as it is reported.

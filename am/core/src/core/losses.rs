@@ -139,6 +139,9 @@ impl Core {
         let (fleet, map) = (&self.fleet, self.stage.map());
         let comes = |slot| fleet.holder(slot).is_some() || fleet.is_wanted(slot);
         if self.stage.kind() == StageKind::Restoring && !map.slots().all(comes) {
+            if !self.stage.has_started() {
+                self.stage.set_map(self.even_map());
+            }
             self.restore("the number of pservers has changed".to_owned());
         }
         Ok(format!("{} trainers, {} pservers", to.trainers, to.pservers))

@@ -131,7 +131,7 @@ impl Core {
         let before = self.stage.map().clone();
         let (even, there) = (self.even_map(), self.pservers_there());
         self.stage.set_map(match &alone {
-            _ if before.is_empty() || !self.stage.has_started() => even,
+            _ if before.is_empty() => even,
             Some(_) => before.refilled(&even, &there),
             None => before.returned(&even, &there),
         });

@@ -71,6 +71,7 @@ impl Core {
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
             pservers: self.pservers_view(),
+            shards: self.shard_places(),
             replication: self.replication_view(),
             updates_lost: Some(self.stage.losses().total()).filter(|updates| *updates > 0),
             spares: self.spares_view(),
