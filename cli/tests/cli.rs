@@ -210,7 +210,7 @@ fn malformed_application_id_is_rejected_without_a_cluster() {
         &["status", "application_x"][..],
         &["attach", "application_x"],
         &["attach", "1a2b3c4d"],
-        &["scale", "application_1_1", "pservers", "3"],
+        &["scale", "application_1_1", "nodes", "3"],
         &["submit", "job.toml", "--env", "novalue"],
         &["submit", "job.toml", "--on-interrupt", "ignore"],
         &["submit", "job.toml", "--wait-timeout", "10"],

@@ -393,7 +393,7 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pservers: Option<PserversView>,
     /// Where the shards are.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "ShardPlacesView::is_empty")]
     pub shards: ShardPlacesView,
     /// Copies of shards, of a job whose shards can move (`pservers.replicas`, `min` and `max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

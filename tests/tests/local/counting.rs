@@ -197,9 +197,7 @@ fn counts_are_exact_through_failovers() {
 /// The number of pservers changes while the job trains: the epoch stays, and each sample counts once.
 #[test]
 fn counts_are_exact_while_shards_move() {
-    for (consistency, kind) in
-        [("bsp", Kind::Dense), ("asp", Kind::Dense), ("asp", Kind::Sparse), ("ssp", Kind::Dense)]
-    {
+    for (consistency, kind) in [("asp", Kind::Sparse), ("ssp", Kind::Dense)] {
         let dir = folder(consistency, kind);
         let sets = ["--set", "pservers.min=1", "--set", "pservers.max=3"];
         let slow = [("FAILPOINTS", "step-computed=sleep(30)")];

@@ -14,3 +14,11 @@ pub struct ShardPlacesView {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bytes: Vec<u64>,
 }
+
+impl ShardPlacesView {
+    /// Whether the shards are not placed yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.served_by.is_empty()
+    }
+}

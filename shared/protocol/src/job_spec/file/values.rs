@@ -73,7 +73,8 @@ pub(in crate::job_spec) fn bound_of_pservers(
     count: Option<u32>,
 ) -> Option<Option<u32>> {
     if take.given(key) {
-        return take.number(key, 1, SLOTS_MAX).map(Some);
+        let bound = take.number(key, 1, SLOTS_MAX)?;
+        return Some(Some(bound).filter(|bound| Some(*bound) != count));
     }
     take.absent(key);
     if let Some(count) = count {
