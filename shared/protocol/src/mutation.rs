@@ -76,8 +76,6 @@ pub enum Mutation {
     HandOverWithoutDraining,
     /// A primary that gets its first other copy does not begin to record its changes.
     FillIsNotRecorded,
-    /// A copy in excess is dropped before its shard is handed over to it.
-    SurplusDoesNotWait,
     /// Replicas: a new primary goes on before the other copies of the set have answered.
     SurvivorsAreNotAligned,
     /// Spares: more trainers join than the job wants.
@@ -102,7 +100,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 43] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -136,7 +134,6 @@ impl Mutation {
         Self::ChunksOvertakeChanges,
         Self::HandOverWithoutDraining,
         Self::FillIsNotRecorded,
-        Self::SurplusDoesNotWait,
         Self::SurvivorsAreNotAligned,
         Self::SparesJoin,
         Self::SpareStaysIdle,

@@ -13,7 +13,9 @@ use heddle_simulation::{Explorer, Failure, Fault, Job};
 fn seeds_max(mutation: Mutation) -> u64 {
     match mutation {
         // It can show in one job alone, at one seed in some thousands.
-        Mutation::AnyHandOut => 20_000,
+        Mutation::AnyHandOut
+        | Mutation::PrimaryLeavesBackupOut
+        | Mutation::SurvivorsAreNotAligned => 20_000,
         _ => 2_000,
     }
 }
@@ -102,7 +104,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::ChunksOvertakeChanges
         | Mutation::HandOverWithoutDraining => "asp-replicas",
         // One copy of each shard.
-        Mutation::FillIsNotRecorded | Mutation::SurplusDoesNotWait => "asp-moves",
+        Mutation::FillIsNotRecorded => "asp-moves",
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",

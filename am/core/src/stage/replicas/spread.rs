@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{Member, ShardId, Slot};
-use heddle_protocol::mutation::Mutation;
 
 use super::refills::RefillPlaces;
 use super::{ChangedViews, SettledViews};
@@ -66,7 +65,7 @@ impl SettledViews {
             let most = *backups.max_by_key(|member| (held_by(&member.slot), member.slot))?;
             // The copy of the primary is in excess: it goes when it has handed over.
             let waits = places.copies == 1 && held_by(&view.primary.slot) > held_by(&most.slot);
-            (!waits || Mutation::SurplusDoesNotWait.is_on()).then_some((view.shard, most))
+            (!waits).then_some((view.shard, most))
         };
         let (shard, backup): (ShardId, Member) =
             self.views.iter().filter(surplus).find_map(most)?;
