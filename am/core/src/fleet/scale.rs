@@ -118,9 +118,11 @@ impl Fleet {
 
     /// Registered pservers that are not wanted any more, and have not been stopped.
     pub(crate) fn unwanted_pservers(&self) -> impl Iterator<Item = Slot> + '_ {
+        // Asked with nearly every event: trainers are passed over without a look at what is in their slots.
         let unwanted = self.slots.entries.iter().filter(|(slot, entry)| {
-            let held = self.slots.holder(**slot).filter(|holder| holder.draining.is_none());
-            slot.role == Role::Pserver && !entry.wanted && held.is_some()
+            slot.role == Role::Pserver
+                && !entry.wanted
+                && matches!(&entry.status, SlotStatus::Held(held) if held.draining.is_none())
         });
         unwanted.map(|(slot, _)| *slot)
     }
