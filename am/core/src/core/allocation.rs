@@ -26,7 +26,7 @@ impl Core {
             // The job is trained: one trainer writes the model.
             config.output.is_some() && trainers == 0
         } else {
-            self.fleet.held(Role::Pserver) < self.fleet.pservers_wanted() as usize
+            self.fleet.held(Role::Pserver) < self.fleet.wanted().pservers as usize
                 || trainers < self.fleet.trainers_to_start(&self.ctx) as usize
         };
         match (waits, self.ctx.is_waiting_for(Purpose::Allocation)) {
@@ -46,7 +46,7 @@ impl Core {
         let mut message = format!(
             "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
             config.limits.allocation_ms / 1000,
-            self.fleet.pservers_wanted(),
+            self.fleet.wanted().pservers,
             config.spec.trainers.min
         );
         let cluster_message = self.fleet.cluster_message();

@@ -325,7 +325,7 @@ impl Core {
         let spec = &self.ctx.config().spec.pservers;
         let served = |slot| self.stage.map().of(slot).len() as u32;
         let departing = || self.fleet.unwanted_pservers().map(|slot| (slot, served(slot)));
-        let wanted = self.fleet.pservers_wanted();
+        let wanted = self.fleet.wanted().pservers;
         (spec.least() < spec.most()).then(|| PserversView {
             wanted,
             set_by: if wanted == spec.count { SetBy::JobFile } else { SetBy::Operator },

@@ -140,7 +140,7 @@ impl Core {
             let threads = self.fleet.holder(slot).map_or(1, |holder| holder.endpoints.len().max(1));
             (slot, self.stage.map().turn(slot, shard) % threads)
         };
-        let in_use = self.fleet.pservers_wanted() as usize;
+        let in_use = self.fleet.wanted().pservers as usize;
         let views = self.stage.views().settled();
         RefillPlaces {
             pservers,

@@ -111,7 +111,7 @@ impl Core {
     /// Shards in turn over the pservers.
     pub(super) fn even_map(&self) -> ShardMap {
         let config = self.ctx.config();
-        ShardMap::even(config.spec.shards(), self.fleet.pservers_wanted())
+        ShardMap::even(config.spec.shards(), self.fleet.wanted().pservers)
     }
 
     /// The shard map with the shards of each pserver together again, as far as pservers are registered.

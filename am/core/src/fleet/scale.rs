@@ -99,11 +99,6 @@ impl Fleet {
         self.wanted
     }
 
-    /// Pservers that are to hold shards, spares left out.
-    pub(crate) fn pservers_wanted(&self) -> u32 {
-        self.wanted.pservers
-    }
-
     /// Whether a container is to be in the slot.
     pub(crate) fn is_wanted(&self, slot: Slot) -> bool {
         self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted)
