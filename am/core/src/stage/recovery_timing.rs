@@ -17,34 +17,33 @@ pub(crate) struct RecoveryTiming {
     launched: Option<MonotonicMs>,
     registered: Option<MonotonicMs>,
     held: Option<MonotonicMs>,
-    /// Containers work on where they are.
-    taken_over: bool,
+    path: RecoveryPath,
     /// An earlier attempt had it under way.
     carried: bool,
     /// Containers of an earlier attempt are to report when they lost the ApplicationMaster.
     awaits_notice: bool,
     /// Since when that report alone is missing.
     over: Option<MonotonicMs>,
-    /// A failover: how far it is.
-    failover: Option<Failover>,
-    /// A spare takes the place.
-    spare: Option<Spare>,
 }
 
-/// What takes the place of a lost container at once.
+/// What the job goes on with, and how far that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spare {
-    /// A pserver without shards; the record of the shard map is not durable yet.
-    Recording,
-    /// A pserver without shards, which has the order to load.
-    Loading,
-    /// A trainer, which has joined.
-    Trainer(Slot),
+enum RecoveryPath {
+    /// Another container in the slot; the shards of a pserver go back to a checkpoint.
+    Replacement,
+    /// A pserver without shards takes those of the lost one.
+    Spare { recorded: bool },
+    /// A trainer that waited has joined.
+    SpareTrainer(Slot),
+    /// Copies serve instead of the shards of a pserver.
+    Failover(FailoverStep),
+    /// Containers work on where they are, under the next attempt.
+    TakenOver,
 }
 
 /// How far a failover is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failover {
+enum FailoverStep {
     /// The views' record is not durable yet.
     Recording { promotes: bool },
     /// The new primaries do not serve yet.
@@ -58,16 +57,24 @@ enum Failover {
 impl RecoveryTiming {
     /// The slot of the container that takes the lost one's place.
     fn replacement(&self) -> Option<Slot> {
-        match self.spare {
-            Some(Spare::Trainer(slot)) => Some(slot),
-            Some(Spare::Recording | Spare::Loading) | None => self.view.slot,
+        match self.path {
+            RecoveryPath::SpareTrainer(slot) => Some(slot),
+            _ => self.view.slot,
         }
+    }
+
+    fn fails_over(&self) -> bool {
+        matches!(self.path, RecoveryPath::Failover(_))
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.path == RecoveryPath::TakenOver
     }
 
     /// Whether shards go back to a checkpoint for it, or may have to.
     fn rolls_back(&self) -> bool {
         let slot = self.view.slot;
-        self.failover.is_none() && slot.is_none_or(|slot| slot.role == Role::Pserver)
+        !self.fails_over() && slot.is_none_or(|slot| slot.role == Role::Pserver)
     }
 }
 
@@ -217,12 +224,10 @@ impl RecoveryTimings {
             launched: None,
             registered: None,
             held: None,
-            taken_over: false,
+            path: RecoveryPath::Replacement,
             carried: false,
             awaits_notice: false,
             over: None,
-            failover: None,
-            spare: None,
         });
     }
 
@@ -230,7 +235,7 @@ impl RecoveryTimings {
     pub(crate) fn spare_loads(&mut self, slot: Slot) {
         for recovery in self.unregistered(slot) {
             recovery.view.kind = RecoveryKind::Spare;
-            recovery.spare = Some(Spare::Recording);
+            recovery.path = RecoveryPath::Spare { recorded: false };
         }
     }
 
@@ -262,7 +267,7 @@ impl RecoveryTimings {
             let mut open = self.kept.iter_mut().filter(|it| is_open(it));
             if let Some(recovery) = open.find(|it| it.registered.is_none()) {
                 recovery.view.kind = RecoveryKind::Spare;
-                recovery.spare = Some(Spare::Trainer(member.slot));
+                recovery.path = RecoveryPath::SpareTrainer(member.slot);
                 (recovery.launched, recovery.registered) = (Some(now), Some(now));
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
                 recovery.view.load_ms = Some(0);
@@ -274,10 +279,10 @@ impl RecoveryTimings {
     pub(crate) fn fail_over(&mut self, slot: Slot, promotes: bool, ctx: &Context) {
         let epoch = ctx.epoch();
         for recovery in self.open_ones() {
-            if recovery.view.slot == Some(slot) && recovery.failover.is_none() {
+            if recovery.view.slot == Some(slot) && !recovery.fails_over() {
                 recovery.view.kind = RecoveryKind::Failover;
                 recovery.view.epoch_after = epoch;
-                recovery.failover = Some(Failover::Recording { promotes });
+                recovery.path = RecoveryPath::Failover(FailoverStep::Recording { promotes });
             }
         }
     }
@@ -286,30 +291,35 @@ impl RecoveryTimings {
     pub(crate) fn decisions_durable(&mut self, ctx: &mut Context) {
         let now = ctx.now();
         for recovery in self.open_ones() {
-            if recovery.spare == Some(Spare::Recording) {
-                recovery.spare = Some(Spare::Loading);
-                (recovery.launched, recovery.registered) = (Some(now), Some(now));
-                recovery.view.restart_ms = Some(now.since(recovery.noticed));
-            }
-            if let Some(Failover::Recording { promotes }) = recovery.failover {
-                recovery.launched = Some(now);
-                recovery.view.restart_ms = Some(now.since(recovery.noticed));
-                recovery.failover =
-                    Some(if promotes { Failover::Promoting } else { Failover::Over });
-            }
+            recovery.path = match recovery.path {
+                RecoveryPath::Spare { recorded: false } => {
+                    recovery.registered = Some(now);
+                    RecoveryPath::Spare { recorded: true }
+                }
+                RecoveryPath::Failover(FailoverStep::Recording { promotes }) => {
+                    RecoveryPath::Failover(match promotes {
+                        true => FailoverStep::Promoting,
+                        false => FailoverStep::Over,
+                    })
+                }
+                _ => continue,
+            };
+            recovery.launched = Some(now);
+            recovery.view.restart_ms = Some(now.since(recovery.noticed));
         }
-        self.close(|recovery| recovery.failover == Some(Failover::Over), ctx);
+        let over = RecoveryPath::Failover(FailoverStep::Over);
+        self.close(|recovery| recovery.path == over, ctx);
     }
 
     /// All promoted primaries serve.
     pub(crate) fn failed_over(&mut self, ctx: &mut Context) {
         let now = ctx.now();
         for recovery in self.open_ones() {
-            if recovery.failover == Some(Failover::Promoting) {
+            if recovery.path == RecoveryPath::Failover(FailoverStep::Promoting) {
                 let from = recovery.launched.unwrap_or(recovery.noticed);
                 recovery.view.load_ms = Some(now.since(from));
                 recovery.held = Some(now);
-                recovery.failover = Some(Failover::Serving);
+                recovery.path = RecoveryPath::Failover(FailoverStep::Serving);
             }
         }
     }
@@ -324,14 +334,14 @@ impl RecoveryTimings {
             known = true;
         }
         if known {
-            self.close(|recovery| recovery.taken_over || recovery.over.is_some(), ctx);
+            self.close(|recovery| recovery.is_taken_over() || recovery.over.is_some(), ctx);
         }
     }
 
     /// Containers continue under this attempt without a rollback.
     pub(crate) fn taken_over(&mut self, ctx: &mut Context) {
         let now = ctx.now();
-        for recovery in self.open_ones().filter(|it| it.failover.is_none()) {
+        for recovery in self.open_ones().filter(|recovery| !recovery.fails_over()) {
             let is_there = match recovery.view.slot.map(|slot| slot.role) {
                 None => true,
                 // All shards are there, by whatever the attempt before did.
@@ -343,11 +353,11 @@ impl RecoveryTimings {
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
                 recovery.view.load_ms = None;
                 recovery.view.kind = RecoveryKind::ApplicationMaster;
-                recovery.taken_over = true;
+                recovery.path = RecoveryPath::TakenOver;
             }
         }
         // Else the first heartbeat that reports when the other one was lost.
-        self.close(|recovery| recovery.taken_over, ctx);
+        self.close(RecoveryTiming::is_taken_over, ctx);
     }
 
     fn open_ones(&mut self) -> impl Iterator<Item = &mut RecoveryTiming> {
@@ -359,7 +369,8 @@ impl RecoveryTimings {
         let (wall_ms, now) = (ctx.wall_ms(), ctx.now());
         for recovery in self.open_ones() {
             // What a second loss interrupts is part of the rollback.
-            if recovery.failover.take().is_some() {
+            if recovery.fails_over() {
+                recovery.path = RecoveryPath::Replacement;
                 recovery.view.kind = RecoveryKind::Rollback;
             }
         }
@@ -409,8 +420,7 @@ impl RecoveryTimings {
         self.open_ones().filter(move |recovery| {
             recovery.view.slot == Some(slot)
                 && recovery.registered.is_none()
-                && recovery.failover.is_none()
-                && recovery.spare.is_none()
+                && recovery.path == RecoveryPath::Replacement
         })
     }
 
@@ -433,12 +443,10 @@ impl RecoveryTimings {
     /// replacement has.
     pub(crate) fn stepping(&mut self, member: Member, all_step: bool, ctx: &mut Context) {
         self.close(
-            |recovery| match recovery.rolls_back() {
-                _ if recovery.failover.is_some() => recovery.failover == Some(Failover::Serving),
-                true => all_step && recovery.held.is_some(),
-                false => {
-                    recovery.registered.is_some() && recovery.replacement() == Some(member.slot)
-                }
+            |recovery| match recovery.path {
+                RecoveryPath::Failover(step) => step == FailoverStep::Serving,
+                _ if recovery.rolls_back() => all_step && recovery.held.is_some(),
+                _ => recovery.registered.is_some() && recovery.replacement() == Some(member.slot),
             },
             ctx,
         );
@@ -447,13 +455,12 @@ impl RecoveryTimings {
     /// The phase is over: its work was done again.
     pub(crate) fn phase_over(&mut self, ctx: &mut Context) {
         self.close(
-            |recovery| {
-                let promotes = matches!(
-                    recovery.failover,
-                    Some(Failover::Recording { .. } | Failover::Promoting)
-                );
-                !promotes
-                    && (!recovery.rolls_back() || recovery.held.is_some() || recovery.taken_over)
+            |recovery| match recovery.path {
+                RecoveryPath::Failover(step) => {
+                    matches!(step, FailoverStep::Serving | FailoverStep::Over)
+                }
+                RecoveryPath::TakenOver => true,
+                _ => !recovery.rolls_back() || recovery.held.is_some(),
             },
             ctx,
         );
@@ -464,7 +471,7 @@ impl RecoveryTimings {
         for recovery in self.open_ones() {
             recovery.awaits_notice = false;
         }
-        self.close(|recovery| recovery.taken_over || recovery.over.is_some(), ctx);
+        self.close(|recovery| recovery.is_taken_over() || recovery.over.is_some(), ctx);
     }
 
     /// Ends recoveries and reports them. One of the ApplicationMaster whose loss containers have not reported yet waits for
@@ -475,7 +482,8 @@ impl RecoveryTimings {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
-                if !recovery.taken_over && recovery.failover != Some(Failover::Over) {
+                let over = RecoveryPath::Failover(FailoverStep::Over);
+                if recovery.path != RecoveryPath::TakenOver && recovery.path != over {
                     recovery.view.resume_ms.get_or_insert(now.since(from));
                 }
                 let since = *recovery.over.get_or_insert(now);
@@ -521,12 +529,10 @@ mod tests {
             launched: None,
             registered: None,
             held: None,
-            taken_over: false,
+            path: RecoveryPath::Replacement,
             carried: false,
             awaits_notice: false,
             over: None,
-            failover: None,
-            spare: None,
         }
     }
 
