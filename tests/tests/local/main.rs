@@ -36,6 +36,7 @@ mod policies;
 mod protection;
 mod quality;
 mod recovery;
+mod restored_counts;
 mod soak;
 mod sparse;
 mod ssp;
