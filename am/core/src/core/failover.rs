@@ -333,7 +333,27 @@ impl Core {
             most: spec.most(),
             present: self.fleet.held(Role::Pserver) as u32,
             departing: departing().collect(),
+            waits_for: self.moves_wait_for(),
         })
+    }
+
+    /// What moves of shards wait for; empty while they go on, and without moves.
+    fn moves_wait_for(&self) -> String {
+        let wanted = (0..self.fleet.wanted().pservers).map(Slot::pserver);
+        let mut missing = wanted.filter(|slot| self.fleet.holder(*slot).is_none());
+        let is_moving =
+            self.fleet.unwanted_pservers().next().is_some() || !self.refills().is_empty();
+        match missing.next() {
+            Some(slot) => format!("a container for {slot}"),
+            None if is_moving && !self.stage.is_in_phase() => {
+                "the next phase of the job".to_owned()
+            }
+            None if is_moving => {
+                let cut = self.checkpoints.open_cut();
+                cut.map_or(String::new(), |cut| format!("checkpoint {cut}"))
+            }
+            None => String::new(),
+        }
     }
 
     /// A record is durable: failovers whose views wait for it go on, and spares get the order to load.

@@ -90,6 +90,21 @@ fn pserver_that_is_not_wanted_waits_for_its_shards() {
 }
 
 #[test]
+fn view_names_what_moves_wait_for() {
+    let mut job = elastic(0);
+    let waits_for = |job: &Job| job.core.view().pservers.expect("it is elastic").waits_for;
+    assert_eq!(waits_for(&job), "");
+    job.auto.cluster = false;
+    scale(&mut job, 3);
+    assert_eq!(waits_for(&job), "a container for pserver-2");
+    scale(&mut job, 1);
+    assert_eq!(waits_for(&job), "", "a copy is being filled");
+    job.auto.snap = false;
+    job.operate(8, Operation::Checkpoint);
+    assert_eq!(waits_for(&job), format!("checkpoint {}", job.cut()));
+}
+
+#[test]
 fn job_with_backups_spreads_them_and_its_primaries() {
     let mut job = elastic(1);
     for (pservers, shards) in [(3, 2), (2, 3)] {

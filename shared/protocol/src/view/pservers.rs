@@ -22,6 +22,9 @@ pub struct PserversView {
     /// Those that are to go, with the shards that each still serves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub departing: BTreeMap<Slot, u32>,
+    /// What moves of shards wait for, if they do: `a container for pserver-2`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
 }
 
 /// Where the number of containers is from.
@@ -52,6 +55,9 @@ impl PserversView {
                 _ => format!("; {slot} is to go and still serves {shards} shards"),
             };
         }
+        if !self.waits_for.is_empty() {
+            text += &format!("; moves wait for {}", self.waits_for);
+        }
         text
     }
 }
@@ -71,12 +77,13 @@ mod tests {
             most: 4,
             present: 4,
             departing: departing.collect(),
+            waits_for: "checkpoint g1-c3".to_owned(),
         };
         assert_eq!(
             view.text(),
             "1 wanted by an operator (1 to 4), 4 there; pserver-1 is to go and still serves 2 shards; \
              pserver-2 is to go and still serves 1 shard; \
-             pserver-3 is to go and waits for the copies of its shards"
+             pserver-3 is to go and waits for the copies of its shards; moves wait for checkpoint g1-c3"
         );
     }
 }
