@@ -1,6 +1,7 @@
 //! Each event of a job in one place: its weight, its text for users and its line in the log.
 
 use heddle_protocol::ids::Slot;
+use heddle_protocol::job_spec::DurationMs;
 use heddle_protocol::view::{
     CheckpointPeriodView, CheckpointView, EvaluationView, JobEvent, StorageWaitView,
     TrainingPassView,
@@ -115,6 +116,7 @@ pub fn line(event: &JobEvent) -> EventLine<'_> {
         | JobEvent::RollbackFinished { .. }
         | JobEvent::FailedOver { .. }
         | JobEvent::HandedOver { .. }
+        | JobEvent::TrainersReleased { .. }
         | JobEvent::Recovered(_) => line_of_recovery(event),
     }
 }
@@ -189,6 +191,17 @@ fn line_of_recovery(event: &JobEvent) -> EventLine<'_> {
             let text =
                 format!("{slot} handed {shards_in_words} over to pservers with a copy: {cause}");
             shown(text, move || tracing::info!(%slot, shards, cause, "handed_over"))
+        }
+        JobEvent::TrainersReleased { trainers, idle_ms } => {
+            let text = match trainers {
+                1 => "1 trainer has".to_owned(),
+                _ => format!("{trainers} trainers have"),
+            };
+            let text = format!(
+                "{text} had no work for {}: released until there is work (trainers.idle-timeout)",
+                DurationMs(*idle_ms)
+            );
+            shown(text, move || tracing::info!(trainers, idle_ms, "trainers_released"))
         }
         JobEvent::Recovered(recovery) => shown(format::recovery(recovery), move || {
             let duration_ms = format::phases(recovery).total_ms();

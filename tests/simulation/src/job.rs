@@ -68,6 +68,8 @@ pub struct Job {
     pub spares: [u32; 2],
     /// Trainers beyond them for late tasks.
     pub extra: u32,
+    /// Trainers without work for this time leave until there is work.
+    pub idle_timeout: DurationMs,
     /// Whether the shards of a lost pserver go back alone.
     pub local: bool,
     /// Number of shards.
@@ -138,6 +140,7 @@ impl Job {
             trainers: 2,
             spares: [0, 0],
             extra: 0,
+            idle_timeout: DurationMs::secs(60),
             local: false,
             shards: 2,
             every: Every::Steps(2),
@@ -496,6 +499,7 @@ impl Job {
         }
         [spec.pservers.spares, spec.trainers.spares] = self.spares;
         spec.trainers.extra = self.extra;
+        spec.trainers.idle_timeout = self.idle_timeout;
         if self.poisoned.is_some() {
             (spec.data.failed_share, spec.data.task_errors) = (TaskShare(100), 2);
         }

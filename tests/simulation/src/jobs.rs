@@ -7,7 +7,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 48] = [
+    pub const NAMES: [&'static str; 49] = [
         "bsp",
         "bsp-alone",
         "bsp-uneven",
@@ -19,6 +19,7 @@ impl Job {
         "bsp-replaced",
         "asp-slow",
         "asp-extra",
+        "asp-idle",
         "asp",
         "asp-alone",
         "asp-evaluated",
@@ -189,6 +190,16 @@ impl Job {
                 extra: 1,
                 compute_ms: 2_000,
                 slow: [20, 1],
+                ..small(Consistency::Asp)
+            },
+            // Two of three trainers leave in each pass, before its long task is done, and come back with the next one.
+            "asp-idle" => Self {
+                tasks: vec![1, 1, 1, 1, 6],
+                trainers: 3,
+                spares: [0, 1],
+                idle_timeout: DurationMs::secs(1),
+                compute_ms: 2_000,
+                test_tasks: 2,
                 ..small(Consistency::Asp)
             },
             // Trainers are in the middle of a task whatever happens.

@@ -78,6 +78,7 @@ impl Core {
             self.notice_phase();
             self.plan_next_cut(false, true);
         }
+        self.fleet.recall_trainers(self.work.useful_trainers());
         self.work.start(self.stage.map(), &self.fleet, &mut self.ctx);
         true
     }

@@ -1,7 +1,7 @@
 //! Slow trainers: their lanes move, their tasks are shared, and those that are far too slow are replaced.
 
 use heddle_protocol::ids::Member;
-use heddle_protocol::view::WarningCode;
+use heddle_protocol::view::{JobEvent, WarningCode};
 
 use super::Core;
 use crate::work::lane_speed::LaneDecision;
@@ -25,6 +25,7 @@ impl Core {
         }
         self.assign_tasks();
         self.adjust_extra_trainers();
+        self.release_idle_trainers();
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}
             Some(LaneDecision::Divide { slowest, times }) => {
@@ -64,6 +65,23 @@ impl Core {
         let work = &self.work;
         let idle = self.fleet.leave_idle_extra_trainers(|it| work.has_work(it), &mut self.ctx);
         for slot in idle {
+            self.drain(slot);
+        }
+    }
+
+    /// Trainers that have long been idle leave until there is work; a late task that waits for an idle one recalls it.
+    fn release_idle_trainers(&mut self) {
+        let workers = self.fleet.workers();
+        if self.work.has_waiting_overdue_task(&self.ctx) {
+            self.fleet.recall_trainers(workers.len() + 1);
+        }
+        let idle = self.work.without_work(workers);
+        let released = self.fleet.release_idle_trainers(idle, &mut self.ctx);
+        if let Ok(trainers @ 1..) = u32::try_from(released.len()) {
+            let idle_ms = self.ctx.config().spec.trainers.idle_timeout.0;
+            self.ctx.notice(JobEvent::TrainersReleased { trainers, idle_ms });
+        }
+        for slot in released {
             self.drain(slot);
         }
     }

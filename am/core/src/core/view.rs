@@ -114,7 +114,7 @@ impl Core {
             ..slot_view(slot, entry, self.ctx.now())
         };
         let slots = self.fleet.slots();
-        slots.filter(|(slot, _)| !self.fleet.is_unused_extra(*slot)).map(view).collect()
+        slots.filter(|(slot, _)| !self.fleet.is_unused(*slot)).map(view).collect()
     }
 
     fn step(&self) -> Step {

@@ -41,7 +41,7 @@ impl ExtraTrainers {
     }
 
     /// Whether a slot is one of an extra trainer.
-    fn has(&self, slot: Slot) -> bool {
+    pub(super) fn has(&self, slot: Slot) -> bool {
         slot.role == Role::Trainer && self.indices.contains(&slot.index)
     }
 
@@ -115,13 +115,5 @@ impl Fleet {
     pub(super) fn forget_extra_trainer(&mut self, slot: Slot) {
         self.extra.wanted.remove(&slot.index);
         self.set_wanted();
-    }
-
-    /// Whether a slot has no part in the job at present: that of an extra trainer that is not there.
-    pub(crate) fn is_unused_extra(&self, slot: Slot) -> bool {
-        self.extra.has(slot) && !self.extra.is_wanted(slot) && {
-            let entry = self.slots.entries.get(&slot);
-            entry.is_some_and(|entry| matches!(entry.status, SlotStatus::Empty { .. }))
-        }
     }
 }

@@ -75,7 +75,8 @@ impl Fleet {
 
     /// How many trainers work at the most, extra ones included.
     pub(super) fn workers_wanted(&self) -> usize {
-        self.wanted.trainers as usize + self.extra.count()
+        let trainers = (self.wanted.trainers as usize).saturating_sub(self.idle.count());
+        trainers + self.extra.count()
     }
 
     /// How many more trainers can be members.

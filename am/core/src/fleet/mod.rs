@@ -7,6 +7,7 @@
 mod blameless;
 pub(crate) mod data_path;
 mod extra_trainers;
+mod idle_trainers;
 pub(crate) mod link;
 pub(crate) mod liveness;
 pub(crate) mod membership;
@@ -42,6 +43,7 @@ use crate::time::MonotonicMs;
 use crate::work::locality::LocalityIndex;
 use data_path::DataPath;
 use extra_trainers::ExtraTrainers;
+use idle_trainers::IdleTrainers;
 use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
 use scale::JobSize;
@@ -97,6 +99,7 @@ pub(crate) struct Fleet {
     wanted: JobSize,
     spares: JobSize,
     extra: ExtraTrainers,
+    idle: IdleTrainers,
     failures: FailureHistory,
     /// Grows with each phase that ends and each checkpoint that is committed: the restart policy counts kills since then.
     progress: u64,
@@ -141,6 +144,7 @@ impl Fleet {
             wanted: JobSize::at_start(spec),
             spares: JobSize { trainers: spec.trainers.spares, pservers: spec.pservers.spares },
             extra: ExtraTrainers::new(&spec.trainers),
+            idle: IdleTrainers::default(),
             failures: FailureHistory::default(),
             progress: 0,
             adopting: false,

@@ -104,6 +104,7 @@ impl Fleet {
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = match slot.role {
                 Role::Pserver => slot.index < pservers,
+                Role::Trainer if self.idle.has_released(*slot) => false,
                 Role::Trainer => slot.index < trainers || self.extra.is_wanted(*slot),
             };
         }

@@ -87,6 +87,7 @@ impl Fleet {
             ));
         }
         self.wanted = to;
+        self.forget_released_trainers();
         // The next attempt keeps to it.
         let JobSize { trainers, pservers } = to;
         let pservers = Some(pservers);
@@ -102,6 +103,12 @@ impl Fleet {
     /// Whether a container is to be in the slot.
     pub(crate) fn is_wanted(&self, slot: Slot) -> bool {
         self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted)
+    }
+
+    /// Whether a slot has no part in the job at present: it is empty, and to stay so.
+    pub(crate) fn is_unused(&self, slot: Slot) -> bool {
+        let entry = self.slots.entries.get(&slot);
+        entry.is_none_or(|slot| !slot.wanted && matches!(slot.status, SlotStatus::Empty { .. }))
     }
 
     /// Registered pservers that are to give their shards away: they are not wanted any more, or their nodes leave.

@@ -66,6 +66,28 @@ impl JobWork {
         self.assign_tasks(fleet, ctx);
     }
 
+    /// These trainers without those that have tasks or lanes of the phase.
+    pub(crate) fn without_work(&self, mut trainers: BTreeSet<Member>) -> BTreeSet<Member> {
+        match &self.phase.work {
+            PhaseWork::Queue(queue) => trainers.retain(|member| !queue.holds(*member)),
+            PhaseWork::Lanes(lanes) => lanes.owners().for_each(|owner| {
+                trainers.remove(&owner);
+            }),
+        }
+        trainers
+    }
+
+    /// How many trainers the phase has work for: its lanes, or its tasks that are not done.
+    pub(crate) fn useful_trainers(&self) -> usize {
+        match &self.phase.work {
+            PhaseWork::Queue(queue) => {
+                let (done, tasks) = queue.counts();
+                tasks.saturating_sub(done) as usize
+            }
+            PhaseWork::Lanes(lanes) => lanes.count() as usize,
+        }
+    }
+
     /// The command with epoch, phase and placement: the same for all trainers.
     pub(crate) fn command(&self, map: &ShardMap, fleet: &Fleet, ctx: &Context) -> Arc<Command> {
         let (epoch, phase) = (ctx.epoch(), self.wire());
@@ -172,7 +194,8 @@ impl JobWork {
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
         };
-        if workers > 1 && (queue.may_be_overdue() || !self.losers.is_empty()) {
+        let others = workers > 1 || fleet.has_released_trainers();
+        if others && (queue.may_be_overdue() || !self.losers.is_empty()) {
             ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }
         let mut sends = Vec::new();

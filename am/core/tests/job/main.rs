@@ -19,6 +19,7 @@ mod figures;
 mod hand_over;
 mod happy;
 mod harness;
+mod idle_trainers;
 mod initial_values;
 mod last_save;
 mod local_recovery;

@@ -301,6 +301,10 @@ fn check_bounds(pservers: &PserverSpec) -> Result<(), SpecError> {
 }
 
 fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
+    let idle_timeout = spec.trainers.idle_timeout;
+    rule(idle_timeout >= DurationMs::secs(1), "trainers.idle-timeout", || {
+        format!("is {idle_timeout}, must be at least 1s")
+    })?;
     let replacement = spec.pservers.replacement;
     rule(replacement <= DurationMs::secs(3_600), "pservers.replacement", || {
         format!("is {replacement}, must be from 0s to 1h")

@@ -318,6 +318,7 @@ fn sample_trainers() -> TrainerSpec {
         max: 2,
         spares: 0,
         extra: 0,
+        idle_timeout: DurationMs::secs(60),
         memory: Bytes::mib(256),
         vcores: 1,
         resources: std::collections::BTreeMap::new(),

@@ -200,6 +200,11 @@ fn default_replacement() -> DurationMs {
     DurationMs::secs(30)
 }
 
+/// `trainers.idle-timeout` of runs that did not have the key.
+fn default_idle_timeout() -> DurationMs {
+    DurationMs::secs(60)
+}
+
 /// `output.save-lease` of runs that did not have the key.
 fn default_save_lease() -> DurationMs {
     DurationMs::secs(60)
@@ -284,6 +289,11 @@ section! {
         /// they are idle for 30s. In bsp only evaluations have tasks.
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key extra: u32 = "trainers.extra", Value("0"), OnResume, range(0, SLOTS_MAX);
+        /// A trainer without work for this time leaves, down to trainers.min, until there is work
+        /// for it: fewer lanes or tasks than trainers, such as at the end of a pass. At least 1s.
+        #[serde(default = "default_idle_timeout")]
+        key idle_timeout: DurationMs = "trainers.idle-timeout",
+            Value("\"60s\""), Freely + site, read(take.parse(key));
         /// Of each. A minibatch is closed early at one feature for each 40 bytes, of the memory
         /// with which the run began (docs/formats.md).
         key memory: Bytes = "trainers.memory",

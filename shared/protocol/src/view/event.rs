@@ -155,6 +155,13 @@ pub enum JobEvent {
         /// Why, in words.
         cause: String,
     },
+    /// Trainers were without work for `trainers.idle-timeout` and leave until there is work.
+    TrainersReleased {
+        /// How many.
+        trainers: u32,
+        /// `trainers.idle-timeout`, ms.
+        idle_ms: u64,
+    },
     /// A recovery is over.
     Recovered(RecoveryView),
     /// Training ends before its last pass, because the test loss did not improve (`training.early-stop`).
@@ -241,6 +248,7 @@ impl JobEvent {
             | Self::RollbackFinished { .. }
             | Self::FailedOver { .. }
             | Self::HandedOver { .. }
+            | Self::TrainersReleased { .. }
             | Self::Recovered(_)
             | Self::Ended { .. } => {}
         }

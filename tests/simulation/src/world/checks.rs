@@ -271,6 +271,7 @@ impl World {
             | view::JobEvent::RollbackFinished { .. }
             | view::JobEvent::FailedOver { .. }
             | view::JobEvent::HandedOver { .. }
+            | view::JobEvent::TrainersReleased { .. }
             | view::JobEvent::Recovered(_) => self.coverage.changed(),
             view::JobEvent::Warning { code, .. } => {
                 self.divisions += u64::from(*code == WarningCode::TrainerSlow);
