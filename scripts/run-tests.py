@@ -39,6 +39,7 @@ SECONDS = {
     "yarn::job_queues": 80,
     "hdfs::damage": 73,
     "yarn::job_kills": 60,
+    "yarn::job_moves": 90,
     "yarn::job_operations": 60,
     "yarn::job_refusals": 60,
     "hdfs::jobs": 50,

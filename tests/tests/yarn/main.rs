@@ -6,6 +6,7 @@ mod job;
 mod job_chaos;
 mod job_hdfs_faults;
 mod job_kills;
+mod job_moves;
 mod job_operations;
 mod job_paths;
 mod job_queues;
