@@ -363,7 +363,7 @@ impl Rig {
         }
     }
 
-    /// Another attempt follows this one, and all containers register with it again.
+    /// Another attempt follows this one, and all containers register with it again. Heartbeats do not count, as at the start.
     fn take_over(&mut self) {
         let kept = self
             .containers
@@ -385,7 +385,14 @@ impl Rig {
             kept,
             unfinished: Vec::new(),
         })));
+        let mut beaten = self.now;
         for member in self.containers.keys().copied().collect::<Vec<_>>() {
+            if self.now >= beaten + 1_000 {
+                beaten = self.now;
+                let counted = (self.spent, self.worst);
+                self.heartbeats();
+                (self.spent, self.worst) = counted;
+            }
             let known = &self.containers[&member];
             let (container, tasks) = (known.container.clone(), known.tasks.clone());
             let shards = known.shards.iter().map(|shard| ShardState {

@@ -196,7 +196,9 @@ impl Core {
     /// When every shard is held, nothing needs to be waited for.
     pub(super) fn advance_takeover(&mut self) -> bool {
         let there = self.copies_there();
-        let has_all_pservers = self.stage.has_all_pservers();
+        // Asked with the registration of each trainer: where all primaries are there, the map is not looked through again.
+        let has_all_pservers =
+            there != ReplicasThere::AllPrimaries && self.stage.has_all_pservers();
         let Some(takeover) = self.stage.takeover() else {
             return false;
         };

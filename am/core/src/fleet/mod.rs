@@ -109,6 +109,8 @@ pub(crate) struct Fleet {
     cluster_message: String,
     /// Nodes that will be gone soon, and when the cluster reported it.
     departing_nodes: BTreeMap<String, MonotonicMs>,
+    /// Whether a node with containers of the job was reported to be gone soon.
+    any_departing: bool,
     /// Containers that the cluster may preempt.
     preempted: BTreeSet<ContainerName>,
     join_batching: JoinBatching,
@@ -150,6 +152,7 @@ impl Fleet {
             adopting: false,
             cluster_message: String::new(),
             departing_nodes: BTreeMap::new(),
+            any_departing: false,
             preempted: BTreeSet::new(),
             join_batching: JoinBatching::default(),
             members: ShardCommand::Members { trainers: Vec::new() }.into(),

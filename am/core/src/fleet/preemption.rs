@@ -48,6 +48,7 @@ impl Fleet {
         if here.is_empty() {
             return here;
         }
+        self.any_departing = true;
         for info in self.slots.containers.values_mut() {
             info.is_departing |= info.node == node;
         }
@@ -74,13 +75,17 @@ impl Fleet {
 
     /// Pservers on nodes that will be gone. One that was allocated there after the notice is not moved again.
     pub(crate) fn departing_pservers(&self) -> Vec<Slot> {
+        // Asked with nearly every event.
+        if !self.any_departing {
+            return Vec::new();
+        }
         let leaves = |slot: &Slot| {
             let container = self.slots.container(*slot);
             let info = container.and_then(|container| self.slots.containers.get(container));
             info.is_some_and(|info| info.is_departing)
         };
-        let slots = self.slots.entries.keys().copied();
-        slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
+        let pservers = self.slots.from_index(Role::Pserver, 0);
+        pservers.map(|(slot, _)| *slot).filter(leaves).collect()
     }
 
     /// Whether shards may be served there: it is wanted, and there is no notice that its container ends soon.

@@ -120,12 +120,11 @@ impl Fleet {
 
     /// Registered pservers that are not wanted any more, and have not been stopped.
     pub(crate) fn unwanted_pservers(&self) -> impl Iterator<Item = Slot> + '_ {
-        // Asked with nearly every event: trainers are passed over without a look at what is in their slots.
-        let unwanted = self.slots.entries.iter().filter(|(slot, entry)| {
-            slot.role == Role::Pserver
-                && !entry.wanted
-                && matches!(&entry.status, SlotStatus::Held(held) if held.draining.is_none())
-        });
+        // Asked with nearly every event: slots that are wanted are not looked at.
+        let wanted = self.wanted.pservers.saturating_add(self.spares.pservers);
+        let unwanted = self.slots.from_index(Role::Pserver, wanted).filter(
+            |(_, entry)| matches!(&entry.status, SlotStatus::Held(held) if held.draining.is_none()),
+        );
         unwanted.map(|(slot, _)| *slot)
     }
 

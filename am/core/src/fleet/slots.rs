@@ -14,6 +14,7 @@
 //! A container stays in [`Slots::containers`] until the cluster reports its end, even if its slot has been
 //! given to another: the end of a dead node's container may be reported ten minutes later, and the job does not wait for that.
 
+use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -214,13 +215,16 @@ impl Slots {
         self.holder(member.slot).filter(|holder| holder.member == member)
     }
 
+    /// The slots of a role, from this index on.
+    pub(crate) fn from_index(&self, role: Role, index: u32) -> Range<'_, Slot, SlotEntry> {
+        self.entries.range(Slot { role, index }..=Slot { role, index: u32::MAX })
+    }
+
     /// All registered containers of a role, by slot.
     pub(crate) fn holders(&self, role: Role) -> impl Iterator<Item = &RegisteredContainer> {
-        self.entries.iter().filter(move |(slot, _)| slot.role == role).filter_map(|(_, entry)| {
-            match &entry.status {
-                SlotStatus::Held(holder) => Some(&**holder),
-                SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
-            }
+        self.from_index(role, 0).filter_map(|(_, entry)| match &entry.status {
+            SlotStatus::Held(holder) => Some(&**holder),
+            SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
         })
     }
 
