@@ -1,0 +1,3 @@
+//! Time of one round.
+
+fn main() {}

@@ -1,0 +1,165 @@
+//! R3: jobs below their minimum get it.
+//!
+//! The minimum of a job is placed whole or not at all, first come first served in a class: from what is free, else also from what is
+//! being released, else from jobs of the same or a lower class that have more than their minimum. These give one size at a time,
+//! highest rank first, and keep it if the minimum does not fit in the end. Then each size that is not needed is spared, the last
+//! taken first.
+//!
+//! YARN does not wait for this rule: it grants the requests of a starting job wherever there is room. The rule makes the room, and
+//! keeps growth away from it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::decision::{ScalingReason, WaitingReason};
+use crate::free_index::{FreeIndex, Headroom, Horizon};
+use crate::job::FixedSize;
+use crate::resources::ResourceVector;
+use crate::room::{ContainerGroup, ContainerKind, Need, Room, add_share};
+use crate::round::{KeptNodes, Round, RoundJob, sum};
+use crate::victims;
+
+/// A wait of this length lifts a job by one class, so that a low class is served at last.
+const LIFT_MS: u64 = 30 * 60_000;
+/// After a wait of this length nodes are kept from growth.
+const KEEP_NODES_MS: u64 = 10 * 60_000;
+/// Searches for jobs that give room, in a round; the next round continues. They bound the time of a round.
+const SEARCHES_MAX: usize = 16;
+
+/// Serves all jobs below their minimum.
+pub(crate) fn serve(round: &mut Round) {
+    let mut searches = 0;
+    let mut empty = None;
+    for Waiter { job, class, .. } in waiters(round) {
+        let (need, whole) = needs(round, job);
+        let reason = if place(round, job, &need, Horizon::Now) {
+            WaitingReason::MinimumAsked
+        } else if place(round, job, &need, Horizon::Soon) {
+            WaitingReason::MinimumComing
+        } else if !fits_empty(empty.get_or_insert_with(|| empty_room(round)), &whole) {
+            WaitingReason::NeverFits
+        } else {
+            searches += 1;
+            if searches <= SEARCHES_MAX && search(round, job, class, &need) {
+                WaitingReason::MinimumComing
+            } else {
+                let waited_ms = round.jobs[job].spec.waited_ms(round.now_ms);
+                let keeps = waited_ms >= KEEP_NODES_MS && searches <= SEARCHES_MAX;
+                let nodes_kept = if keeps { keep_nodes(round, class, &whole) } else { 0 };
+                WaitingReason::MinimumHasNoRoom { waited_ms, nodes_kept }
+            }
+        };
+        round.jobs[job].waiting = Some(reason);
+    }
+}
+
+/// A job below its minimum, in the order of service.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiter {
+    lifted: Reverse<u32>,
+    submitted_ms: u64,
+    job: usize,
+    class: u32,
+}
+
+fn waiters(round: &Round) -> BTreeSet<Waiter> {
+    let waiter = |job: usize| {
+        let RoundJob { spec, has_minimum, .. } = round.jobs[job];
+        // The numbers of other fixed jobs are not known to be right.
+        let is_served = !has_minimum && matches!(spec.fixed, None | Some(FixedSize::Pinned));
+        let lift = u32::try_from(spec.waited_ms(round.now_ms) / LIFT_MS).unwrap_or(u32::MAX);
+        let class = spec.class.saturating_add(lift);
+        let submitted_ms = spec.submitted_ms;
+        is_served.then_some(Waiter { lifted: Reverse(class), submitted_ms, job, class })
+    };
+    (0..round.jobs.len()).filter_map(waiter).collect()
+}
+
+/// What the job lacks, and all that it would have at its minimum. A size below the minimum is raised.
+fn needs(round: &mut Round, at: usize) -> (Need, Need) {
+    let job = &mut round.jobs[at];
+    let min = job.spec.min();
+    if !min.is_within(job.size) {
+        let size = job.size + min.minus(job.size);
+        round.settle(at, size);
+        round.jobs[at].reason = Some(ScalingReason::BelowMinimum);
+    }
+    let lacks = min.minus(sum(&round.jobs[at].held));
+    let mut lacks = round.need(at, lacks, false);
+    let mut whole = round.need(at, min, false);
+    if let Some(demand) = round.jobs[at].spec.master {
+        let master = ContainerGroup { kind: ContainerKind::Master, demand, count: 1 };
+        lacks.groups.push(master);
+        whole.groups.push(master);
+    }
+    (lacks, whole)
+}
+
+fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
+    let Ok(shares) = round.room.place(need, horizon) else { return false };
+    let job = &mut round.jobs[job];
+    for share in shares {
+        job.unplaced = job.unplaced.minus(share.counts);
+        add_share(&mut job.expected, share.node, share.counts);
+    }
+    true
+}
+
+/// The cluster and its queues without any container.
+fn empty_room(round: &Round) -> Room {
+    let nodes = round.nodes.iter().map(|node| Headroom::new(node.total)).collect();
+    let queues = round.cluster.queues.iter();
+    let queues = queues.map(|queue| queue.most.unwrap_or(ResourceVector::UNLIMITED));
+    let limit = Headroom::new(ResourceVector::UNLIMITED);
+    Room::new(FreeIndex::new(nodes, Vec::new()), queues.map(Headroom::new).collect(), limit)
+}
+
+fn fits_empty(empty: &mut Room, whole: &Need) -> bool {
+    let mark = empty.mark();
+    let fits = empty.place(whole, Horizon::Now).is_ok();
+    empty.roll_back(mark);
+    fits
+}
+
+/// Makes room from other jobs. Whether the minimum fits then; otherwise nothing has changed.
+fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
+    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
+    // Trainers with GPUs make room for a minimum without GPUs only if nothing else does.
+    let found = if has_gpus { None } else { victims::find(round, class, need, false) };
+    let found = found.or_else(|| victims::find(round, class, need, true));
+    let Some(steps) = found else { return false };
+    for step in &steps {
+        for released in &step.released {
+            round.release(step.job, *released);
+        }
+        let size = round.jobs[step.job].size.minus(step.counts);
+        round.settle(step.job, size);
+        let of = round.jobs[job].spec.id.clone();
+        round.jobs[step.job].reason = Some(ScalingReason::ForMinimum { of });
+    }
+    let is_placed = place(round, job, need, Horizon::Soon);
+    debug_assert!(is_placed, "the last trial placed it");
+    is_placed
+}
+
+/// Keeps the nodes where the minimum would fit from the growth of its class and lower ones: those with most room, as many as it
+/// needs. Returns their number.
+///
+/// What others release there comes to this job. It would fit nowhere if growth took each piece as it becomes free.
+fn keep_nodes(round: &mut Round, class: u32, whole: &Need) -> usize {
+    let demands = whole.groups.iter().filter(|group| group.count > 0);
+    let demand = demands.clone().map(|group| group.demand);
+    let demand = demand.fold(ResourceVector::default(), ResourceVector::max);
+    let mut missing: i64 = demands.map(|group| i64::from(group.count)).sum();
+    let fitting = |node: &usize| demand.fits_in(round.nodes[*node].total);
+    let mut nodes: Vec<usize> = (0..round.nodes.len()).filter(fitting).collect();
+    nodes.sort_by_key(|node| Reverse(round.room.node(*node).soon.ratio(demand)));
+    nodes.retain(|node| {
+        let is_needed = missing > 0;
+        missing -= (round.nodes[*node].total.ratio(demand) / 1024).max(1);
+        is_needed
+    });
+    let count = nodes.len();
+    round.kept.push(KeptNodes { class, nodes });
+    count
+}

@@ -1,0 +1,126 @@
+//! The search for jobs that give room to a minimum.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::free_index::Horizon;
+use crate::room::{Misfit, Need};
+use crate::round::{Preference, ReleasedContainer, Round, RoundJob};
+use crate::sizes::ContainerCounts;
+
+/// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
+const STEPS_MAX: usize = 1_024;
+
+/// A size that a job gives.
+#[derive(Debug)]
+pub(crate) struct VictimStep {
+    pub job: usize,
+    /// By how much the job becomes smaller.
+    pub counts: ContainerCounts,
+    /// What this frees. A request that had no room frees nothing.
+    pub released: Vec<ReleasedContainer>,
+}
+
+/// The sizes to take from jobs of this or a lower class so that the need fits, each of them needed. The round stays as it is.
+pub(crate) fn find(
+    round: &mut Round,
+    class: u32,
+    need: &Need,
+    with_gpus: bool,
+) -> Option<Vec<VictimStep>> {
+    let mark = round.room.mark();
+    let mut before = BTreeMap::new();
+    let may_give = |job: &usize| {
+        let job = &round.jobs[*job];
+        job.can_give() && job.spec.class <= class && (with_gpus || job.spec.trainer.gpus == 0)
+    };
+    let candidates: Vec<usize> = (0..round.jobs.len()).filter(may_give).collect();
+    let mut steps = take_until_fit(round, candidates, need, &mut before);
+    if let Some(steps) = &mut steps {
+        spare_unused(round, steps);
+    }
+    for (job, state) in before {
+        round.jobs[job] = state;
+    }
+    round.room.roll_back(mark);
+    let mut steps = steps?;
+    spare_unneeded(round, need, &mut steps);
+    Some(steps)
+}
+
+/// Takes one size at a time, highest rank first, until the need is placed.
+fn take_until_fit<'a>(
+    round: &mut Round<'a>,
+    candidates: Vec<usize>,
+    need: &Need,
+    before: &mut BTreeMap<usize, RoundJob<'a>>,
+) -> Option<Vec<VictimStep>> {
+    let mut ranks: BTreeSet<_> = candidates.into_iter().map(|job| round.rank(job)).collect();
+    let mut steps = Vec::new();
+    loop {
+        let Err(misfit) = round.room.place(need, Horizon::Soon) else { return Some(steps) };
+        let helps = |job: usize| round.can_help(job, misfit, need.queue);
+        let rank = ranks.iter().rev().find(|rank| helps(rank.job)).copied();
+        let rank = rank.filter(|_| steps.len() < STEPS_MAX)?;
+        ranks.remove(&rank);
+        before.entry(rank.job).or_insert_with(|| round.jobs[rank.job].clone());
+        steps.push(take(round, rank.job, misfit));
+        if round.jobs[rank.job].can_give() {
+            ranks.insert(round.rank(rank.job));
+        }
+    }
+}
+
+fn take(round: &mut Round, job: usize, misfit: Misfit) -> VictimStep {
+    let size = round.jobs[job].size;
+    let released = round.shrink(job, Some(Preference { demand: misfit.demand, node: None }));
+    VictimStep { job, counts: size.minus(round.jobs[job].size), released }
+}
+
+/// Spares what has become free beside the placed containers. It is quick, and leaves few steps to the exact test.
+fn spare_unused(round: &mut Round, steps: &mut Vec<VictimStep>) {
+    for at in (0..steps.len()).rev() {
+        let mark = round.room.mark();
+        let mut released = steps[at].released.iter();
+        let is_unused = released.all(|released| round.take_again(steps[at].job, *released));
+        if is_unused && may_be_spared(steps, at) {
+            steps.remove(at);
+        } else {
+            round.room.roll_back(mark);
+        }
+    }
+}
+
+/// Spares each size without which the containers, placed again, fit as well.
+fn spare_unneeded(round: &mut Round, need: &Need, steps: &mut Vec<VictimStep>) {
+    for at in (0..steps.len()).rev() {
+        if !may_be_spared(steps, at) {
+            continue;
+        }
+        let mark = round.room.mark();
+        let others = steps.iter().enumerate().filter(|(other, _)| *other != at);
+        for (_, step) in others {
+            for released in &step.released {
+                round.release_room(step.job, *released);
+            }
+        }
+        let fits = round.room.place(need, Horizon::Soon).is_ok();
+        round.room.roll_back(mark);
+        if fits {
+            steps.remove(at);
+        }
+    }
+}
+
+/// A job gives up its sizes in their order. An earlier step is as good as its last one if both release as many containers: not if
+/// a step withdraws requests, which a job does first.
+fn may_be_spared(steps: &[VictimStep], at: usize) -> bool {
+    let step = &steps[at];
+    let later = steps[at + 1..].iter().rfind(|other| other.job == step.job);
+    later.is_none_or(|last| {
+        let releases_all = |step: &VictimStep| {
+            let count = (step.counts.trainers + step.counts.pservers) as usize;
+            step.released.iter().filter(|released| !released.was_expected).count() == count
+        };
+        last.counts == step.counts && releases_all(step) && releases_all(last)
+    })
+}
