@@ -51,8 +51,10 @@ pub struct ClusterState {
     pub nodes: Vec<NodeCapacity>,
     /// In any order, each name once. A queue that is absent here has no maximum.
     pub queues: Vec<QueueCapacity>,
-    /// What applications that are not elastic jobs ask for and YARN has not granted.
+    /// What applications that are not elastic jobs ask for and YARN has not granted, all together.
     pub asked_by_others: ResourceVector,
+    /// In how many containers, as far as known.
+    pub containers_asked_by_others: u32,
     /// Up to where jobs grow.
     pub limit: LoadLimit,
 }

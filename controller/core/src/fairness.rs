@@ -1,7 +1,7 @@
 //! R7: room moves from high scores to low ones.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
@@ -9,6 +9,7 @@ use crate::resources::ResourceVector;
 use crate::room::Need;
 use crate::round::{Preference, Round};
 use crate::score::{Rank, Score};
+use crate::sizes::ContainerCounts;
 
 /// Exchanges in a round: they bound its time, and how much moves at once.
 const EXCHANGES_MAX: usize = 64;
@@ -17,28 +18,31 @@ const DONORS_TRIED_MAX: usize = 32;
 /// A donor gives at most this part of what it has within a minute, but always one size.
 const GIVEN_PART: u32 = 4;
 
-/// Jobs that R5 has left without room get one size each from the highest rank above its minimum, of the same or a lower class, as
-/// long as the donor's score does not fall below the receiver's.
+/// Jobs that R5 has left without room get sizes from the highest rank above its minimum, of the same or a lower class, as long as the
+/// donor's score does not fall below the receiver's: the lowest rank first, one size at a time.
 ///
 /// The sum of the squares of the scores falls with each exchange, so they end. A job does not give and receive in one round. Room
 /// is released now, and R5 gives it to the lowest rank that fits when it is there: mostly the receiver.
 pub(crate) fn exchange(round: &mut Round) {
-    let mut receivers: Vec<Rank> = (0..round.jobs.len())
+    let mut receivers: BinaryHeap<Reverse<Receiver>> = (0..round.jobs.len())
         .filter(|job| round.jobs[*job].misfit.is_some())
-        .map(|job| round.rank(job))
+        .map(|job| Reverse(Receiver { rank: round.rank(job), size: round.jobs[job].size }))
         .collect();
-    receivers.sort_unstable();
     let can_give = |job: &usize| round.jobs[*job].can_give();
     let mut donors: BTreeSet<Rank> =
         (0..round.jobs.len()).filter(can_give).map(|job| round.rank(job)).collect();
     let mut failed: Vec<Step> = Vec::new();
     let mut exchanges = 0;
-    for rank in receivers {
-        if round.jobs[rank.job].has_shrunk() || exchanges == EXCHANGES_MAX {
+    while let Some(Reverse(Receiver { rank, size })) = receivers.pop() {
+        let spec = round.jobs[rank.job].spec;
+        let Some(next) = spec.size_above(size).filter(|_| exchanges < EXCHANGES_MAX) else {
+            continue;
+        };
+        if round.jobs[rank.job].has_shrunk() {
             continue;
         }
-        let Some((next, need)) = round.next_step(rank.job) else { continue };
-        let score = round.jobs[rank.job].spec.score(next);
+        let need = round.need(rank.job, next.minus(size), true);
+        let score = spec.score(next);
         let step = Step::of(round, rank, &need, score);
         if failed.iter().any(|failed| step.fails_with(failed)) {
             continue;
@@ -46,12 +50,20 @@ pub(crate) fn exchange(round: &mut Round) {
         let is_coming = round.room.place(&need, Horizon::Soon).is_ok();
         if is_coming || receive(round, rank, &need, score, &mut donors) {
             exchanges += usize::from(!is_coming);
-            donors.remove(&rank);
+            donors.retain(|donor| donor.job != rank.job);
             round.jobs[rank.job].waiting = Some(WaitingReason::RoomComing);
+            receivers.push(Reverse(Receiver { rank: Rank { score, ..rank }, size: next }));
         } else {
             failed.push(step);
         }
     }
+}
+
+/// A job in the order of service, at the size that it has been promised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Receiver {
+    rank: Rank,
+    size: ContainerCounts,
 }
 
 /// What a job needs for its next size.

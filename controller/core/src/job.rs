@@ -92,7 +92,8 @@ pub struct ElasticJob {
     pub held: Vec<NodeContainers>,
     /// Containers that are being released: their nodes and queue still count them as used.
     pub draining: Vec<NodeContainers>,
-    /// Since when the job has asked YARN without a grant; of the controller's monotonic clock, as all times below.
+    /// Since when the job has lacked containers that it wants; an order for more starts again. Of the controller's monotonic
+    /// clock, as all times below.
     pub asked_since_ms: Option<u64>,
     /// Changes of the last [`HISTORY_MS`], oldest first.
     pub changes: Vec<SizeChange>,

@@ -15,7 +15,7 @@ use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::FixedSize;
 use crate::resources::ResourceVector;
-use crate::room::{ContainerGroup, ContainerKind, Need, Room, add_share};
+use crate::room::{ContainerGroup, ContainerKind, Need, NodeShare, Room, add_share};
 use crate::round::{KeptNodes, Round, RoundJob, sum};
 use crate::victims;
 
@@ -96,13 +96,24 @@ fn needs(round: &mut Round, at: usize) -> (Need, Need) {
 }
 
 fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
-    let Ok(shares) = round.room.place(need, horizon) else { return false };
+    let placed = round.room.place(need, horizon);
+    placed.map(|shares| expect(round, job, shares)).is_ok()
+}
+
+/// Makes room from other jobs.
+fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
+    let of = &round.jobs[job].spec.id;
+    let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
+    let placed = victims::make_room(round, class, need, reason);
+    placed.map(|shares| expect(round, job, shares)).is_some()
+}
+
+fn expect(round: &mut Round, job: usize, shares: Vec<NodeShare>) {
     let job = &mut round.jobs[job];
     for share in shares {
         job.unplaced = job.unplaced.minus(share.counts);
         add_share(&mut job.expected, share.node, share.counts);
     }
-    true
 }
 
 /// The cluster and its queues without any container.
@@ -119,27 +130,6 @@ fn fits_empty(empty: &mut Room, whole: &Need) -> bool {
     let fits = empty.place(whole, Horizon::Now).is_ok();
     empty.roll_back(mark);
     fits
-}
-
-/// Makes room from other jobs. Whether the minimum fits then; otherwise nothing has changed.
-fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
-    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
-    // Trainers with GPUs make room for a minimum without GPUs only if nothing else does.
-    let found = if has_gpus { None } else { victims::find(round, class, need, false) };
-    let found = found.or_else(|| victims::find(round, class, need, true));
-    let Some(steps) = found else { return false };
-    for step in &steps {
-        for released in &step.released {
-            round.release(step.job, *released);
-        }
-        let size = round.jobs[step.job].size.minus(step.counts);
-        round.settle(step.job, size);
-        let of = round.jobs[job].spec.id.clone();
-        round.jobs[step.job].reason = Some(ScalingReason::ForMinimum { of });
-    }
-    let is_placed = place(round, job, need, Horizon::Soon);
-    debug_assert!(is_placed, "the last trial placed it");
-    is_placed
 }
 
 /// Keeps the nodes where the minimum would fit from the growth of its class and lower ones: those with most room, as many as it

@@ -70,6 +70,13 @@ impl ResourceVector {
         self.each(Self::all(i64::from(count)), i64::saturating_mul)
     }
 
+    /// A part of `count` equal ones, rounded up.
+    pub(crate) fn part(self, count: u32) -> Self {
+        self.each(Self::all(i64::from(count.max(1))), |amount, count| {
+            amount.max(0).saturating_add(count - 1) / count
+        })
+    }
+
     /// The resources of which this is below 0, each as 1.
     pub(crate) fn lacking(self) -> Self {
         let lacks = |amount: i64| i64::from(amount < 0);

@@ -196,6 +196,19 @@ impl Room {
         fits
     }
 
+    /// Counts as load what has no node yet.
+    pub(crate) fn load(&mut self, demand: ResourceVector) {
+        self.change(Place::Limit, |headroom| headroom.take(demand, Horizon::Now));
+    }
+
+    /// What was counted as load has been placed and counted once more. `free`: room below the limit before that.
+    pub(crate) fn unload(&mut self, demand: ResourceVector, free: ResourceVector) {
+        self.change(Place::Limit, |headroom| {
+            headroom.soon += demand;
+            headroom.now = free.min(headroom.soon);
+        });
+    }
+
     /// The node takes no further container.
     pub(crate) fn close(&mut self, node: usize) {
         self.change(Place::Node(node), |headroom| *headroom = Headroom::CLOSED);

@@ -120,7 +120,7 @@ impl<'a> Round<'a> {
         specs.sort_by(|a, b| a.id.cmp(&b.id));
         let headrooms = nodes.iter().map(|node| Headroom::new(node.free)).collect();
         let used = nodes.iter().map(|node| node.total - node.free);
-        let used = used.fold(cluster.asked_by_others, |sum, used| sum + used);
+        let used = used.fold(ResourceVector::default(), |sum, used| sum + used);
         let room = Room::new(
             FreeIndex::new(headrooms, gpu_needs(&nodes, &specs)),
             cluster

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
-use crate::room::{Misfit, Need};
+use crate::room::{Misfit, Need, NodeShare};
 use crate::round::{Preference, ReleasedContainer, Round, RoundJob};
+use crate::score::Score;
 use crate::sizes::ContainerCounts;
 
 /// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
@@ -12,21 +14,43 @@ const STEPS_MAX: usize = 1_024;
 
 /// A size that a job gives.
 #[derive(Debug)]
-pub(crate) struct VictimStep {
-    pub job: usize,
+struct VictimStep {
+    job: usize,
     /// By how much the job becomes smaller.
-    pub counts: ContainerCounts,
+    counts: ContainerCounts,
     /// What this frees. A request that had no room frees nothing.
-    pub released: Vec<ReleasedContainer>,
+    released: Vec<ReleasedContainer>,
 }
 
-/// The sizes to take from jobs of this or a lower class so that the need fits, each of them needed. The round stays as it is.
-pub(crate) fn find(
+/// Places the need on room that jobs of this or a lower class give up, by `reason` of the score that they had. Whether it could;
+/// otherwise nothing has changed.
+///
+/// Trainers with GPUs make room for containers without GPUs only if nothing else does.
+pub(crate) fn make_room(
     round: &mut Round,
     class: u32,
     need: &Need,
-    with_gpus: bool,
-) -> Option<Vec<VictimStep>> {
+    reason: impl Fn(Score) -> ScalingReason,
+) -> Option<Vec<NodeShare>> {
+    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
+    let found = if has_gpus { None } else { find(round, class, need, false) };
+    let steps = found.or_else(|| find(round, class, need, true))?;
+    for step in &steps {
+        let RoundJob { spec, size, .. } = round.jobs[step.job];
+        for released in &step.released {
+            round.release(step.job, *released);
+        }
+        round.jobs[step.job].reason = Some(reason(spec.score(size)));
+        // Steps that are left release as many containers as the same number of sizes, from the present one down.
+        round.settle(step.job, spec.size_below(size).expect("it has given this step"));
+    }
+    let placed = round.room.place(need, Horizon::Soon).ok();
+    debug_assert!(placed.is_some(), "the last trial placed it");
+    placed
+}
+
+/// The sizes to take from jobs of this or a lower class so that the need fits, each of them needed. The round stays as it is.
+fn find(round: &mut Round, class: u32, need: &Need, with_gpus: bool) -> Option<Vec<VictimStep>> {
     let mark = round.room.mark();
     let mut before = BTreeMap::new();
     let may_give = |job: &usize| {
