@@ -66,24 +66,31 @@ fn world(size: Size) -> World {
     World::new(Policy::Planner, (0..size.nodes).map(node).collect(), jobs)
 }
 
-/// Best and worst time of a round, in ms, and its decisions.
-fn measure(world: &World) -> (f64, f64, usize) {
+struct Figures {
+    best_ms: f64,
+    worst_ms: f64,
+    decisions: usize,
+}
+
+/// Makes the same plan some times.
+fn measure(world: &World, rounds: usize) -> Figures {
     let (cluster, jobs) = (world.cluster(), world.elastic_jobs());
-    let mut times = [0.0; ROUNDS];
-    let mut decisions = 0;
-    for time in &mut times {
+    let mut figures = Figures { best_ms: f64::MAX, worst_ms: 0.0, decisions: 0 };
+    for _ in 0..rounds {
         let began = Instant::now();
         let plan = black_box(plan(&cluster, &jobs, world.now_ms));
-        *time = began.elapsed().as_secs_f64() * 1e3;
-        decisions = plan.decisions.len();
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        figures.best_ms = figures.best_ms.min(ms);
+        figures.worst_ms = figures.worst_ms.max(ms);
+        figures.decisions = plan.decisions.len();
     }
-    let best = times.iter().copied().fold(f64::MAX, f64::min);
-    (best, times.iter().copied().fold(0.0, f64::max), decisions)
+    figures
 }
 
 fn row(size: Size, name: &str, world: &World) {
-    let (best, worst, decisions) = measure(world);
-    println!("| {}x{} | {name} | {best:.2} | {worst:.2} | {decisions} |", size.nodes, size.jobs);
+    let Figures { best_ms, worst_ms, decisions } = measure(world, ROUNDS);
+    let Size { nodes, jobs } = size;
+    println!("| {nodes}x{jobs} | {name} | {best_ms:.2} | {worst_ms:.2} | {decisions} |");
 }
 
 fn main() {
@@ -110,17 +117,12 @@ fn main() {
                 break;
             }
             world.advance(ROUND_MS - world.now_ms % ROUND_MS - 1_000);
-            let (cluster, jobs) = (world.cluster(), world.elastic_jobs());
-            let began = Instant::now();
-            black_box(plan(&cluster, &jobs, world.now_ms));
-            busiest = f64::max(busiest, began.elapsed().as_secs_f64() * 1e3);
+            busiest = f64::max(busiest, measure(&world, 3).best_ms);
             let plan = world.advance(1_000).expect("a round");
             rest = if plan.decisions.is_empty() { rest + 1 } else { 0 };
         }
-        println!(
-            "| {}x{} | slowest on the way to rest | {busiest:.2} | {busiest:.2} | |",
-            size.nodes, size.jobs
-        );
+        let Size { nodes, jobs } = size;
+        println!("| {nodes}x{jobs} | slowest on the way to rest | {busiest:.2} | | |");
         row(size, "at rest", &world);
     }
 }

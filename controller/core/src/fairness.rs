@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
+use crate::placement::{Need, NodeShare, Placement};
 use crate::resources::ResourceVector;
-use crate::room::Need;
+use crate::room::{Misfit, Shortage};
 use crate::round::{Preference, Round};
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
@@ -47,13 +48,19 @@ pub(crate) fn exchange(round: &mut Round) {
         if failed.iter().any(|failed| step.fails_with(failed)) {
             continue;
         }
-        let is_coming = round.room.place(&need, Horizon::Soon).is_ok();
-        if is_coming || receive(round, rank, &need, score, &mut donors) {
+        let mark = round.room.mark();
+        let mut placement = Placement::new(&need, Horizon::Soon);
+        let placed = placement.advance(&mut round.room, &[]);
+        let is_coming = placed.is_ok();
+        let exchange =
+            placed.err().map(|misfit| ScoreExchange { receiver: rank, score, misfit, placement });
+        if exchange.is_none_or(|exchange| exchange.receive(round, &mut donors)) {
             exchanges += usize::from(!is_coming);
             donors.retain(|donor| donor.job != rank.job);
             round.jobs[rank.job].waiting = Some(WaitingReason::RoomComing);
             receivers.push(Reverse(Receiver { rank: Rank { score, ..rank }, size: next }));
         } else {
+            round.room.roll_back(mark);
             failed.push(step);
         }
     }
@@ -89,57 +96,96 @@ impl Step {
     }
 }
 
-/// Finds a donor and takes from it. `score`: of the receiver afterwards.
-fn receive(
-    round: &mut Round,
+/// A size that a job could receive.
+struct ScoreExchange<'n> {
     receiver: Rank,
-    need: &Need,
+    /// Of the receiver afterwards.
     score: Score,
-    donors: &mut BTreeSet<Rank>,
-) -> bool {
-    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
-    let may_give = |donor: &&Rank| {
-        donor.job != receiver.job
-            && donor.class >= receiver.class
-            && donor.score > score
-            && (has_gpus || donor.demand.gpus == 0)
-    };
-    let tried: Vec<Rank> =
-        donors.iter().rev().filter(may_give).take(DONORS_TRIED_MAX).copied().collect();
-    for donor in tried {
-        if give(round, donor, receiver, need, score) {
-            donors.remove(&donor);
-            if round.jobs[donor.job].can_give() {
-                donors.insert(round.rank(donor.job));
-            }
-            return true;
-        }
-    }
-    false
+    /// The first container that does not fit.
+    misfit: Misfit,
+    /// What fits without a donor.
+    placement: Placement<'n>,
 }
 
-/// Takes sizes from the donor until the need fits; none if it does not.
-fn give(round: &mut Round, donor: Rank, receiver: Rank, need: &Need, score: Score) -> bool {
-    let mark = round.room.mark();
-    let before = round.jobs[donor.job].clone();
-    let given = before.spec.given_trainers(round.now_ms);
-    while let Err(misfit) = round.room.place(need, Horizon::Soon) {
-        let job = &round.jobs[donor.job];
-        let next = job.spec.size_below(job.size).filter(|next| {
-            let gives = given + before.spec.wanted.minus(*next).trainers;
-            let has = given + before.spec.wanted.trainers;
-            let is_first = given == 0 && job.size == before.spec.wanted;
-            (is_first || gives <= has / GIVEN_PART) && job.spec.score(*next) >= score
-        });
-        if next.is_none() || !round.can_help(donor.job, misfit, need.queue) {
-            round.room.roll_back(mark);
-            round.jobs[donor.job] = before;
+impl ScoreExchange<'_> {
+    /// Finds a donor and takes from it.
+    fn receive(&self, round: &mut Round, donors: &mut BTreeSet<Rank>) -> bool {
+        let receiver = self.receiver;
+        let has_gpus = round.jobs[receiver.job].spec.trainer.gpus > 0;
+        let may_give = |donor: &&Rank| {
+            donor.job != receiver.job
+                && donor.class >= receiver.class
+                && donor.score > self.score
+                && (has_gpus || donor.demand.gpus == 0)
+        };
+        let tried: Vec<Rank> =
+            donors.iter().rev().filter(may_give).take(DONORS_TRIED_MAX).copied().collect();
+        let Some(donor) = tried.into_iter().find(|donor| self.give(round, *donor)) else {
             return false;
+        };
+        donors.remove(&donor);
+        if round.jobs[donor.job].can_give() {
+            donors.insert(round.rank(donor.job));
         }
-        round.shrink(donor.job, Some(Preference { demand: misfit.demand, node: None }));
+        true
     }
-    let of = round.jobs[receiver.job].spec.id.clone();
-    let reason = ScalingReason::Fairness { score: donor.score, of, lower: receiver.score };
-    round.jobs[donor.job].reason = Some(reason);
-    true
+
+    /// Takes sizes from the donor until the need fits; none if it does not.
+    fn give(&self, round: &mut Round, donor: Rank) -> bool {
+        let spec = round.jobs[donor.job].spec;
+        let given = spec.given_trainers(round.now_ms);
+        let may_have = |size: &ContainerCounts| {
+            let gives = given + spec.wanted.minus(*size).trainers;
+            let is_first = given == 0 && spec.size_below(spec.wanted) == Some(*size);
+            let is_little = gives <= (given + spec.wanted.trainers) / GIVEN_PART;
+            (is_first || is_little) && spec.score(*size) >= self.score
+        };
+        let size = round.jobs[donor.job].size;
+        let mut sizes = spec.sizes.iter().filter(|of| of.trainers < size.trainers);
+        let Some(least) = sizes.find(|of| may_have(of)) else { return false };
+        let mark = round.room.mark();
+        let before = round.jobs[donor.job].clone();
+        let (mut placement, mut misfit) = (self.placement.clone(), self.misfit);
+        while self.is_possible(round, donor.job, *least, misfit) {
+            let preference = Preference { demand: misfit.demand, node: None };
+            let released = round.shrink(donor.job, Some(preference));
+            let nodes: Vec<usize> = released.iter().map(|released| released.node).collect();
+            match placement.advance(&mut round.room, &nodes) {
+                Ok(()) => {
+                    let of = round.jobs[self.receiver.job].spec.id.clone();
+                    let lower = self.receiver.score;
+                    let reason = ScalingReason::Fairness { score: donor.score, of, lower };
+                    round.jobs[donor.job].reason = Some(reason);
+                    return true;
+                }
+                Err(next) => misfit = next,
+            }
+        }
+        round.room.roll_back(mark);
+        round.jobs[donor.job] = before;
+        false
+    }
+
+    /// Whether the container can fit if the donor shrinks, at most to `least`. Most donors are rejected here.
+    fn is_possible(
+        &self,
+        round: &Round,
+        donor: usize,
+        least: ContainerCounts,
+        misfit: Misfit,
+    ) -> bool {
+        let job = &round.jobs[donor];
+        let most = job.size.minus(least);
+        let fits = |share: &NodeShare| {
+            let trainers = job.spec.trainer.times(share.counts.trainers.min(most.trainers));
+            let pservers = job.spec.pserver.times(share.counts.pservers.min(most.pservers));
+            misfit.demand.fits_in(round.room.node(share.node).soon + trainers + pservers)
+        };
+        most.trainers > 0
+            && match misfit.shortage {
+                Shortage::Queue => job.queue == round.jobs[self.receiver.job].queue,
+                Shortage::Limit => true,
+                Shortage::Nodes => job.held.iter().chain(&job.expected).any(fits),
+            }
+    }
 }

@@ -5,6 +5,8 @@
 //! logarithmic in practice only. First fit was chosen over best fit: it fills nodes in order and so leaves whole nodes for
 //! large containers, and it needs no second index for each resource.
 
+use std::ops::Range;
+
 use crate::resources::ResourceVector;
 
 /// What room counts.
@@ -58,6 +60,19 @@ impl Headroom {
 /// Amounts that a search compares: [now, soon, open now, open soon], *open* without what idle GPUs need.
 type Amounts = [ResourceVector; 4];
 
+fn amount(horizon: Horizon, is_open: bool) -> usize {
+    usize::from(horizon == Horizon::Soon) + 2 * usize::from(is_open)
+}
+
+/// A search for a node.
+#[derive(Clone, Copy)]
+struct Search {
+    demand: ResourceVector,
+    /// Index in [`Amounts`].
+    amount: usize,
+    from: usize,
+}
+
 /// Nodes by what they have free.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeIndex {
@@ -87,6 +102,17 @@ impl FreeIndex {
         self.headrooms[node]
     }
 
+    /// Whether a node has room, as in [`FreeIndex::first`].
+    pub(crate) fn fits(
+        &self,
+        node: usize,
+        demand: ResourceVector,
+        horizon: Horizon,
+        is_open: bool,
+    ) -> bool {
+        demand.fits_in(self.peaks[self.leaves + node][amount(horizon, is_open)])
+    }
+
     pub(crate) fn set(&mut self, node: usize, headroom: Headroom) {
         self.headrooms[node] = headroom;
         let mut at = self.leaves + node;
@@ -101,27 +127,29 @@ impl FreeIndex {
         }
     }
 
-    /// The first node with room. `is_open`: CPU and memory that the node's idle GPUs need do not count.
+    /// The first node with room, from a node on. `is_open`: CPU and memory that the node's idle GPUs need do not count.
     pub(crate) fn first(
         &self,
         demand: ResourceVector,
         horizon: Horizon,
         is_open: bool,
+        from: usize,
     ) -> Option<usize> {
-        let amount = usize::from(horizon == Horizon::Soon) + 2 * usize::from(is_open);
-        self.first_below(1, demand, amount)
+        let search = Search { demand, amount: amount(horizon, is_open), from };
+        self.first_below(1, 0..self.leaves, search)
     }
 
-    fn first_below(&self, at: usize, demand: ResourceVector, amount: usize) -> Option<usize> {
-        let peak = self.peaks[at][amount];
-        if !demand.fits_in(peak) || peak == ResourceVector::CLOSED {
+    fn first_below(&self, at: usize, nodes: Range<usize>, search: Search) -> Option<usize> {
+        let peak = self.peaks[at][search.amount];
+        if nodes.end <= search.from || !search.demand.fits_in(peak) {
             return None;
         }
         if at >= self.leaves {
-            return Some(at - self.leaves);
+            return Some(nodes.start).filter(|node| *node < self.headrooms.len());
         }
-        let left = self.first_below(2 * at, demand, amount);
-        left.or_else(|| self.first_below(2 * at + 1, demand, amount))
+        let middle = nodes.start.midpoint(nodes.end);
+        let left = self.first_below(2 * at, nodes.start..middle, search);
+        left.or_else(|| self.first_below(2 * at + 1, middle..nodes.end, search))
     }
 
     fn larger(&self, at: usize) -> Amounts {

@@ -1,11 +1,13 @@
 //! R5: free room goes to the lowest scores.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
-use crate::room::add_share;
+use crate::placement::{self, ContainerKind, add_share};
+use crate::resources::ResourceVector;
+use crate::room::Shortage;
 use crate::round::Round;
 use crate::score::Rank;
 
@@ -29,11 +31,12 @@ pub(crate) fn grow(round: &mut Round) {
     let mut kept = std::mem::take(&mut round.kept);
     kept.sort_by_key(|kept| Reverse(kept.class));
     let mut kept = kept.into_iter().peekable();
+    let mut first_fits = FirstFits::new();
     while let Some(Reverse(rank)) = open.pop() {
         while let Some(kept) = kept.next_if(|kept| Reverse(kept.class) <= rank.class) {
             kept.nodes.into_iter().for_each(|node| round.room.close(node));
         }
-        if grow_once(round, rank) && round.jobs[rank.job].misfit.is_none() {
+        if grow_once(round, rank, &mut first_fits) {
             open.push(Reverse(round.rank(rank.job)));
         }
     }
@@ -41,26 +44,41 @@ pub(crate) fn grow(round: &mut Round) {
     kept.flat_map(|kept| kept.nodes).for_each(|node| round.room.close(node));
 }
 
-/// Whether there was a next size. Without room for it the job notes what lacks.
-fn grow_once(round: &mut Round, rank: Rank) -> bool {
-    let Some((next, need)) = round.next_step(rank.job) else { return false };
-    let placed = round.room.place(&need, Horizon::Now);
+/// Room only falls while jobs grow, so the first node with room for a container is never before the last one found.
+type FirstFits = BTreeMap<ResourceVector, usize>;
+
+/// Whether the job has grown. Without room for the next size it notes what lacks.
+fn grow_once(round: &mut Round, rank: Rank, first_fits: &mut FirstFits) -> bool {
+    let Some((next, mut need)) = round.next_step(rank.job) else { return false };
+    for group in &mut need.groups {
+        group.from = first_fits.get(&group.demand).copied().unwrap_or(0);
+    }
+    let placed = placement::place(&mut round.room, &need, Horizon::Now);
     let job = &mut round.jobs[rank.job];
-    match placed {
-        Ok(shares) => {
-            let last = shares.iter().rev().find(|share| share.counts.trainers > 0);
-            let node = last.map_or(String::new(), |share| round.nodes[share.node].name.clone());
-            job.reason = Some(ScalingReason::FreeRoom { score: rank.score, node });
-            job.size = next;
-            for share in shares {
-                add_share(&mut job.expected, share.node, share.counts);
-                add_share(&mut job.grown, share.node, share.counts);
-            }
-        }
+    let shares = match placed {
+        Ok(shares) => shares,
         Err(misfit) => {
             job.misfit = Some(misfit);
             job.waiting = Some(WaitingReason::NoRoom { shortage: misfit.shortage });
+            if misfit.shortage == Shortage::Nodes && need.containers() == 1 {
+                first_fits.insert(misfit.demand, usize::MAX);
+            }
+            return false;
         }
+    };
+    let last = |kind: ContainerKind| {
+        shares.iter().rev().find(|share| kind.one().is_within(share.counts)).map(|share| share.node)
+    };
+    for group in &need.groups {
+        first_fits.extend(last(group.kind).map(|node| (group.demand, node)));
+    }
+    let node = last(ContainerKind::Trainer);
+    let node = node.map_or(String::new(), |node| round.nodes[node].name.clone());
+    job.reason = Some(ScalingReason::FreeRoom { score: rank.score, node });
+    job.size = next;
+    for share in shares {
+        add_share(&mut job.expected, share.node, share.counts);
+        add_share(&mut job.grown, share.node, share.counts);
     }
     true
 }

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
+use crate::placement::{self, NodeShare};
 use crate::resources::ResourceVector;
-use crate::room::{NodeShare, Shortage};
+use crate::room::Shortage;
 use crate::round::{Preference, Round};
 use crate::score::Rank;
 
@@ -61,7 +62,7 @@ fn occupants(round: &Round) -> Vec<Vec<Occupant>> {
 fn free_for(round: &mut Round, job: usize, occupants: &mut [Vec<Occupant>]) {
     let Some((_, need)) = round.next_step(job) else { return };
     let mark = round.room.mark();
-    if round.room.place(&need, Horizon::Soon).is_ok() {
+    if placement::place(&mut round.room, &need, Horizon::Soon).is_ok() {
         round.jobs[job].waiting = Some(WaitingReason::RoomComing);
         round.jobs[job].misfit = None;
         return;
@@ -86,7 +87,7 @@ fn free_for(round: &mut Round, job: usize, occupants: &mut [Vec<Occupant>]) {
             round.jobs[victim.rank.job].reason = Some(ScalingReason::ForIdleGpu { node, of });
         }
     }
-    if round.room.place(&need, Horizon::Soon).is_ok() {
+    if placement::place(&mut round.room, &need, Horizon::Soon).is_ok() {
         round.jobs[job].waiting = Some(WaitingReason::RoomComing);
         round.jobs[job].misfit = None;
     } else {

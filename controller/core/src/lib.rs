@@ -42,6 +42,7 @@ mod idle_gpus;
 mod job;
 mod minimums;
 mod overload;
+mod placement;
 mod plan;
 mod resources;
 mod room;

@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::FixedSize;
+use crate::placement::{self, ContainerGroup, ContainerKind, Need, NodeShare, add_share};
 use crate::resources::ResourceVector;
-use crate::room::{ContainerGroup, ContainerKind, Need, NodeShare, Room, add_share};
+use crate::room::Room;
 use crate::round::{KeptNodes, Round, RoundJob, sum};
 use crate::victims;
 
@@ -88,7 +89,7 @@ fn needs(round: &mut Round, at: usize) -> (Need, Need) {
     let mut lacks = round.need(at, lacks, false);
     let mut whole = round.need(at, min, false);
     if let Some(demand) = round.jobs[at].spec.master {
-        let master = ContainerGroup { kind: ContainerKind::Master, demand, count: 1 };
+        let master = ContainerGroup { kind: ContainerKind::Master, demand, count: 1, from: 0 };
         lacks.groups.push(master);
         whole.groups.push(master);
     }
@@ -96,7 +97,7 @@ fn needs(round: &mut Round, at: usize) -> (Need, Need) {
 }
 
 fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
-    let placed = round.room.place(need, horizon);
+    let placed = placement::place(&mut round.room, need, horizon);
     placed.map(|shares| expect(round, job, shares)).is_ok()
 }
 
@@ -127,7 +128,7 @@ fn empty_room(round: &Round) -> Room {
 
 fn fits_empty(empty: &mut Room, whole: &Need) -> bool {
     let mark = empty.mark();
-    let fits = empty.place(whole, Horizon::Now).is_ok();
+    let fits = placement::place(empty, whole, Horizon::Now).is_ok();
     empty.roll_back(mark);
     fits
 }

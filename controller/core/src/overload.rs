@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
+use crate::placement::{self, ContainerGroup, ContainerKind, Need};
 use crate::resources::ResourceVector;
-use crate::room::{ContainerGroup, ContainerKind, Need};
 use crate::round::{Preference, Round};
 use crate::victims;
 
@@ -27,10 +27,10 @@ pub(crate) fn relieve(round: &mut Round) {
     let free = round.room.limit().now;
     let (mut open, mut batch, mut loaded) = (count, count, asked);
     while open > 0 && batch > 0 {
-        let group = ContainerGroup { kind: ContainerKind::Master, demand, count: batch };
+        let group = ContainerGroup { kind: ContainerKind::Master, demand, count: batch, from: 0 };
         let need = Need { groups: vec![group], queue: None, is_growth: false };
         let reason = |score| ScalingReason::Overload { score };
-        if round.room.place(&need, Horizon::Soon).is_ok()
+        if placement::place(&mut round.room, &need, Horizon::Soon).is_ok()
             || victims::make_room(round, u32::MAX, &need, reason).is_some()
         {
             // The mean is rounded up.

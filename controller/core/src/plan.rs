@@ -3,7 +3,7 @@
 use crate::cluster::ClusterState;
 use crate::decision::{ScalingDecision, ScalingPlan, WaitingJob};
 use crate::job::{ElasticJob, NodeContainers};
-use crate::room::NodeShare;
+use crate::placement::NodeShare;
 use crate::round::Round;
 use crate::{asked, excess, fairness, growth, idle_gpus, minimums, overload};
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::resources::ResourceVector;
-use crate::sizes::ContainerCounts;
 
 /// What lacks for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,56 +36,21 @@ pub(crate) struct Misfit {
     pub demand: ResourceVector,
 }
 
-/// What a container is to the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ContainerKind {
-    Master,
-    Pserver,
-    Trainer,
-}
-
-impl ContainerKind {
-    /// One container of it. The master is not counted.
-    pub(crate) fn one(self) -> ContainerCounts {
-        match self {
-            Self::Master => ContainerCounts::default(),
-            Self::Pserver => ContainerCounts::new(0, 1),
-            Self::Trainer => ContainerCounts::new(1, 0),
-        }
-    }
-}
-
-/// Equal containers.
+/// A container to place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ContainerGroup {
-    pub kind: ContainerKind,
+pub(crate) struct Claim {
     pub demand: ResourceVector,
-    pub count: u32,
-}
-
-/// Containers of a job that are placed together.
-#[derive(Clone, Debug)]
-pub(crate) struct Need {
-    /// Largest first, which packs better.
-    pub groups: Vec<ContainerGroup>,
     pub queue: Option<usize>,
     /// Growth stays within the limit of the load, and leaves CPU and memory to idle GPUs.
     pub is_growth: bool,
+    pub horizon: Horizon,
 }
 
-/// Containers of a job on a node, by the node's index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeShare {
-    pub node: usize,
-    pub counts: ContainerCounts,
-}
-
-/// Adds containers to a list that is sorted by node.
-pub(crate) fn add_share(shares: &mut Vec<NodeShare>, node: usize, counts: ContainerCounts) {
-    match shares.binary_search_by_key(&node, |share| share.node) {
-        Ok(at) => shares[at].counts = shares[at].counts + counts,
-        Err(at) => shares.insert(at, NodeShare { node, counts }),
-    }
+/// Nodes where a container may fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Candidates<'n> {
+    From(usize),
+    Only(&'n [usize]),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,47 +96,29 @@ impl Room {
         }
     }
 
-    /// Places all containers, or none. Returns where, sorted by node.
-    pub(crate) fn place(
-        &mut self,
-        need: &Need,
-        horizon: Horizon,
-    ) -> Result<Vec<NodeShare>, Misfit> {
-        let mark = self.mark();
-        let mut shares = Vec::new();
-        for group in &need.groups {
-            for _ in 0..group.count {
-                match self.place_one(need, group.demand, horizon) {
-                    Ok(node) => add_share(&mut shares, node, group.kind.one()),
-                    Err(misfit) => {
-                        self.roll_back(mark);
-                        return Err(misfit);
-                    }
-                }
-            }
-        }
-        Ok(shares)
-    }
-
-    /// Places one container of the need.
-    pub(crate) fn place_one(
-        &mut self,
-        need: &Need,
-        demand: ResourceVector,
-        horizon: Horizon,
-    ) -> Result<usize, Misfit> {
+    /// Places a container on the first of the nodes with room.
+    pub(crate) fn place(&mut self, claim: Claim, among: Candidates) -> Result<usize, Misfit> {
+        let Claim { demand, queue, is_growth, horizon } = claim;
         let misfit = |shortage| Misfit { shortage, demand };
-        if let Some(queue) = need.queue
+        let is_open = is_growth && demand.gpus == 0;
+        let node = match among {
+            Candidates::From(from) => self.index.first(demand, horizon, is_open, from),
+            Candidates::Only(nodes) => {
+                let fits = |node: &usize| self.index.fits(*node, demand, horizon, is_open);
+                nodes.iter().copied().find(fits)
+            }
+        };
+        // First, so that the caller need not search again once queue and limit have room.
+        let node = node.ok_or(misfit(Shortage::Nodes))?;
+        if let Some(queue) = queue
             && !demand.fits_in(self.queues[queue].at(horizon))
         {
             return Err(misfit(Shortage::Queue));
         }
-        if need.is_growth && !demand.fits_in(self.limit.at(horizon)) {
+        if is_growth && !demand.fits_in(self.limit.at(horizon)) {
             return Err(misfit(Shortage::Limit));
         }
-        let is_open = need.is_growth && demand.gpus == 0;
-        let node = self.index.first(demand, horizon, is_open).ok_or(misfit(Shortage::Nodes))?;
-        self.change_all(node, need.queue, |headroom| headroom.take(demand, horizon));
+        self.change_all(node, queue, |headroom| headroom.take(demand, horizon));
         Ok(node)
     }
 

@@ -7,10 +7,9 @@ use crate::cluster::ClusterState;
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::{ElasticJob, NodeContainers};
+use crate::placement::{ContainerGroup, ContainerKind, Need, NodeShare, add_share};
 use crate::resources::ResourceVector;
-use crate::room::{
-    ContainerGroup, ContainerKind, Misfit, Need, NodeShare, Room, Shortage, add_share,
-};
+use crate::room::{Candidates, Claim, Misfit, Room, Shortage};
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
@@ -190,8 +189,12 @@ impl<'a> Round<'a> {
     /// Containers to place for a job.
     pub(crate) fn need(&self, job: usize, counts: ContainerCounts, is_growth: bool) -> Need {
         let RoundJob { queue, .. } = self.jobs[job];
-        let group =
-            |kind, count| ContainerGroup { kind, demand: self.jobs[job].demand(kind), count };
+        let group = |kind, count| ContainerGroup {
+            kind,
+            demand: self.jobs[job].demand(kind),
+            count,
+            from: 0,
+        };
         let mut groups = vec![
             group(ContainerKind::Trainer, counts.trainers),
             group(ContainerKind::Pserver, counts.pservers),
@@ -209,12 +212,13 @@ impl<'a> Round<'a> {
 
     /// Places what the job asks for, as far as there is room.
     pub(crate) fn place_asked(&mut self, job: usize) {
-        let need = self.need(job, self.jobs[job].unplaced, false);
-        for group in &need.groups {
+        let Need { groups, queue, is_growth } = self.need(job, self.jobs[job].unplaced, false);
+        for group in groups {
             for _ in 0..group.count {
-                let now = self.room.place_one(&need, group.demand, Horizon::Now);
-                let placed =
-                    now.or_else(|_| self.room.place_one(&need, group.demand, Horizon::Soon));
+                let claim = Claim { demand: group.demand, queue, is_growth, horizon: Horizon::Now };
+                let soon = Claim { horizon: Horizon::Soon, ..claim };
+                let now = self.room.place(claim, Candidates::From(0));
+                let placed = now.or_else(|_| self.room.place(soon, Candidates::From(0)));
                 let Ok(node) = placed else { break };
                 let job = &mut self.jobs[job];
                 job.unplaced = job.unplaced.minus(group.kind.one());

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
-use crate::room::{Misfit, Need, NodeShare};
+use crate::placement::{self, Need, NodeShare, Placement};
+use crate::room::Misfit;
 use crate::round::{Preference, ReleasedContainer, Round, RoundJob};
 use crate::score::Score;
 use crate::sizes::ContainerCounts;
@@ -44,8 +45,8 @@ pub(crate) fn make_room(
         // Steps that are left release as many containers as the same number of sizes, from the present one down.
         round.settle(step.job, spec.size_below(size).expect("it has given this step"));
     }
-    let placed = round.room.place(need, Horizon::Soon).ok();
-    debug_assert!(placed.is_some(), "the last trial placed it");
+    let placed = placement::place(&mut round.room, need, Horizon::Soon).ok();
+    debug_assert!(placed.is_some(), "the search has placed it");
     placed
 }
 
@@ -66,7 +67,8 @@ fn find(round: &mut Round, class: u32, need: &Need, with_gpus: bool) -> Option<V
         round.jobs[job] = state;
     }
     round.room.roll_back(mark);
-    let mut steps = steps?;
+    // Placed in another order than on trial, they may not fit.
+    let mut steps = steps.filter(|steps| fits(round, need, steps, None))?;
     spare_unneeded(round, need, &mut steps);
     Some(steps)
 }
@@ -79,19 +81,23 @@ fn take_until_fit<'a>(
     before: &mut BTreeMap<usize, RoundJob<'a>>,
 ) -> Option<Vec<VictimStep>> {
     let mut ranks: BTreeSet<_> = candidates.into_iter().map(|job| round.rank(job)).collect();
-    let mut steps = Vec::new();
-    loop {
-        let Err(misfit) = round.room.place(need, Horizon::Soon) else { return Some(steps) };
+    let mut steps: Vec<VictimStep> = Vec::new();
+    let mut placement = Placement::new(need, Horizon::Soon);
+    let mut released = Vec::new();
+    while let Err(misfit) = placement.advance(&mut round.room, &released) {
         let helps = |job: usize| round.can_help(job, misfit, need.queue);
         let rank = ranks.iter().rev().find(|rank| helps(rank.job)).copied();
         let rank = rank.filter(|_| steps.len() < STEPS_MAX)?;
         ranks.remove(&rank);
         before.entry(rank.job).or_insert_with(|| round.jobs[rank.job].clone());
-        steps.push(take(round, rank.job, misfit));
+        let step = take(round, rank.job, misfit);
+        released = step.released.iter().map(|released| released.node).collect();
+        steps.push(step);
         if round.jobs[rank.job].can_give() {
             ranks.insert(round.rank(rank.job));
         }
     }
+    Some(steps)
 }
 
 fn take(round: &mut Round, job: usize, misfit: Misfit) -> VictimStep {
@@ -117,22 +123,23 @@ fn spare_unused(round: &mut Round, steps: &mut Vec<VictimStep>) {
 /// Spares each size without which the containers, placed again, fit as well.
 fn spare_unneeded(round: &mut Round, need: &Need, steps: &mut Vec<VictimStep>) {
     for at in (0..steps.len()).rev() {
-        if !may_be_spared(steps, at) {
-            continue;
-        }
-        let mark = round.room.mark();
-        let others = steps.iter().enumerate().filter(|(other, _)| *other != at);
-        for (_, step) in others {
-            for released in &step.released {
-                round.release_room(step.job, *released);
-            }
-        }
-        let fits = round.room.place(need, Horizon::Soon).is_ok();
-        round.room.roll_back(mark);
-        if fits {
+        if may_be_spared(steps, at) && fits(round, need, steps, Some(at)) {
             steps.remove(at);
         }
     }
+}
+
+/// Whether the need fits onto what the steps release, without one of them.
+fn fits(round: &mut Round, need: &Need, steps: &[VictimStep], without: Option<usize>) -> bool {
+    let mark = round.room.mark();
+    for (_, step) in steps.iter().enumerate().filter(|(at, _)| Some(*at) != without) {
+        for released in &step.released {
+            round.release_room(step.job, *released);
+        }
+    }
+    let fits = placement::place(&mut round.room, need, Horizon::Soon).is_ok();
+    round.room.roll_back(mark);
+    fits
 }
 
 /// A job gives up its sizes in their order. An earlier step is as good as its last one if both release as many containers: not if
