@@ -79,8 +79,8 @@ pub enum ScalingReason {
     },
     /// R6: its trainers use the CPU or memory that an idle GPU needs.
     ForIdleGpu {
-        /// Node of the GPU.
-        node: String,
+        /// Its score before.
+        score: Score,
         /// The job that can use it.
         of: String,
     },
@@ -111,9 +111,9 @@ impl fmt::Display for ScalingReason {
             Self::FreeRoom { score, node } => {
                 write!(f, "its score {score} was the lowest that fits, and node {node} has room")
             }
-            Self::ForIdleGpu { node, of } => write!(
+            Self::ForIdleGpu { score, of } => write!(
                 f,
-                "{of} can use an idle GPU of node {node} with the CPU and memory that it releases"
+                "{of} can use an idle GPU with its CPU and memory, and its score {score} can fall"
             ),
             Self::Fairness { score, of, lower } => {
                 write!(f, "its score {score} is above the score {lower} of {of}, which has no room")

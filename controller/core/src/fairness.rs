@@ -8,7 +8,7 @@ use crate::free_index::Horizon;
 use crate::placement::{Need, NodeShare, Placement};
 use crate::resources::ResourceVector;
 use crate::room::{Misfit, Shortage};
-use crate::round::{Preference, Round};
+use crate::round::Round;
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
@@ -147,8 +147,7 @@ impl ScoreExchange<'_> {
         let before = round.jobs[donor.job].clone();
         let (mut placement, mut misfit) = (self.placement.clone(), self.misfit);
         while self.is_possible(round, donor.job, *least, misfit) {
-            let preference = Preference { demand: misfit.demand, node: None };
-            let released = round.shrink(donor.job, Some(preference));
+            let released = round.shrink(donor.job, Some(misfit.demand));
             let nodes: Vec<usize> = released.iter().map(|released| released.node).collect();
             match placement.advance(&mut round.room, &nodes) {
                 Ok(()) => {

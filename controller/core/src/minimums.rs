@@ -101,11 +101,16 @@ fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
     placed.map(|shares| expect(round, job, shares)).is_ok()
 }
 
-/// Makes room from other jobs.
+/// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if nothing else does.
 fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let of = &round.jobs[job].spec.id;
     let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
-    let placed = victims::make_room(round, class, need, reason);
+    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
+    let mut placed = None;
+    if !has_gpus {
+        placed = victims::make_room(round, need, class, false, reason);
+    }
+    let placed = placed.or_else(|| victims::make_room(round, need, class, true, reason));
     placed.map(|shares| expect(round, job, shares)).is_some()
 }
 

@@ -6,7 +6,7 @@ use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
 use crate::placement::{self, ContainerGroup, ContainerKind, Need};
 use crate::resources::ResourceVector;
-use crate::round::{Preference, Round};
+use crate::round::Round;
 use crate::victims;
 
 /// Containers of others that jobs make room for in a round. It bounds the time of a round.
@@ -31,7 +31,7 @@ pub(crate) fn relieve(round: &mut Round) {
         let need = Need { groups: vec![group], queue: None, is_growth: false };
         let reason = |score| ScalingReason::Overload { score };
         if placement::place(&mut round.room, &need, Horizon::Soon).is_ok()
-            || victims::make_room(round, u32::MAX, &need, reason).is_some()
+            || victims::make_room(round, &need, u32::MAX, true, reason).is_some()
         {
             // The mean is rounded up.
             let placed = demand.times(batch).min(loaded);
@@ -57,7 +57,7 @@ fn shrink_to_limit(round: &mut Round, container: ResourceVector) {
         let has = |job: usize| round.jobs[job].spec.trainer.overlaps(lacking);
         let Some(rank) = ranks.iter().rev().find(|rank| has(rank.job)).copied() else { return };
         ranks.remove(&rank);
-        round.shrink(rank.job, Some(Preference { demand: container, node: None }));
+        round.shrink(rank.job, Some(container));
         round.jobs[rank.job].reason = Some(ScalingReason::Overload { score: rank.score });
         if round.jobs[rank.job].can_give() {
             ranks.insert(round.rank(rank.job));

@@ -67,13 +67,6 @@ impl RoundJob<'_> {
     }
 }
 
-/// A container to make room for, and the node if it has to be that one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Preference {
-    pub demand: ResourceVector,
-    pub node: Option<usize>,
-}
-
 /// A container that a shrinking job no longer has on a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleasedContainer {
@@ -231,11 +224,11 @@ impl<'a> Round<'a> {
     pub(crate) fn shrink(
         &mut self,
         job: usize,
-        preference: Option<Preference>,
+        wanted: Option<ResourceVector>,
     ) -> Vec<ReleasedContainer> {
         let RoundJob { spec, size, .. } = self.jobs[job];
         let to = spec.size_below(size).expect("callers shrink jobs above their minimum");
-        self.shrink_to(job, to, preference)
+        self.shrink_to(job, to, wanted)
     }
 
     /// Requests are withdrawn first, then what YARN has not granted, then containers are released.
@@ -243,7 +236,7 @@ impl<'a> Round<'a> {
         &mut self,
         job: usize,
         to: ContainerCounts,
-        preference: Option<Preference>,
+        wanted: Option<ResourceVector>,
     ) -> Vec<ReleasedContainer> {
         let surplus = self.jobs[job].size.minus(to);
         // A smaller size may have more pservers where the ranges have changed.
@@ -255,7 +248,7 @@ impl<'a> Round<'a> {
             [(ContainerKind::Trainer, surplus.trainers), (ContainerKind::Pserver, surplus.pservers)]
         {
             for _ in 0..count {
-                released.extend(self.release_one(job, kind, preference));
+                released.extend(self.release_one(job, kind, wanted));
             }
         }
         released
@@ -265,7 +258,7 @@ impl<'a> Round<'a> {
         &mut self,
         at: usize,
         kind: ContainerKind,
-        preference: Option<Preference>,
+        wanted: Option<ResourceVector>,
     ) -> Option<ReleasedContainer> {
         let one = kind.one();
         let job = &mut self.jobs[at];
@@ -277,7 +270,7 @@ impl<'a> Round<'a> {
         let released = match expected {
             Some(share) => ReleasedContainer { node: share.node, kind, was_expected: true },
             None => {
-                let node = self.node_to_leave(at, kind, preference)?;
+                let node = self.node_to_leave(at, kind, wanted)?;
                 ReleasedContainer { node, kind, was_expected: false }
             }
         };
@@ -309,23 +302,23 @@ impl<'a> Round<'a> {
         self.room.take_again(released.node, job.queue, job.demand(released.kind))
     }
 
-    /// The node whose container serves the preference best: another of the wanted containers fits there, or most of one. Then the
+    /// The node whose container serves a wanted container best: one more fits there, or most of one. Then the
     /// node where the job has the fewest, so that it has containers on fewer nodes, then the last one, which has GPUs.
     fn node_to_leave(
         &self,
         job: usize,
         kind: ContainerKind,
-        preference: Option<Preference>,
+        wanted: Option<ResourceVector>,
     ) -> Option<usize> {
         let RoundJob { held, .. } = &self.jobs[job];
         let demand = self.jobs[job].demand(kind);
         let gain = |share: &&NodeShare| {
-            let Some(wanted) = preference else { return (false, false, 0) };
-            let before = self.room.node(share.node).soon.ratio(wanted.demand);
-            let after = (self.room.node(share.node).soon + demand).ratio(wanted.demand);
-            let is_useful = wanted.demand.fits_in(self.nodes[share.node].total);
+            let Some(wanted) = wanted else { return (false, 0) };
+            let before = self.room.node(share.node).soon.ratio(wanted);
+            let after = (self.room.node(share.node).soon + demand).ratio(wanted);
+            let is_useful = self.is_useful(job, share.node, wanted);
             let completes = is_useful && after / 1024 > before / 1024;
-            (wanted.node == Some(share.node), completes, if is_useful { after % 1024 } else { -1 })
+            (completes, if is_useful { after % 1024 } else { -1 })
         };
         let shares = held.iter().filter(|share| kind.one().is_within(share.counts));
         let best = shares.max_by_key(|share| {
@@ -335,6 +328,12 @@ impl<'a> Round<'a> {
         best.map(|share| share.node)
     }
 
+    /// Whether trainers of the job that leave the node can help a container to fit there. Only trainers with GPUs release GPUs.
+    fn is_useful(&self, job: usize, node: usize, demand: ResourceVector) -> bool {
+        let has_gpus = demand.gpus <= self.room.node(node).soon.gpus;
+        demand.fits_in(self.nodes[node].total) && (has_gpus || self.jobs[job].spec.trainer.gpus > 0)
+    }
+
     /// Whether a size less of the job can help a container to fit.
     pub(crate) fn can_help(&self, job: usize, misfit: Misfit, queue: Option<usize>) -> bool {
         let RoundJob { held, expected, .. } = &self.jobs[job];
@@ -342,8 +341,8 @@ impl<'a> Round<'a> {
             Shortage::Queue => self.jobs[job].queue == queue,
             Shortage::Limit => true,
             Shortage::Nodes => {
-                let mut nodes = held.iter().chain(expected).map(|share| self.nodes[share.node]);
-                nodes.any(|node| misfit.demand.fits_in(node.total))
+                let mut nodes = held.iter().chain(expected).map(|share| share.node);
+                nodes.any(|node| self.is_useful(job, node, misfit.demand))
             }
         }
     }

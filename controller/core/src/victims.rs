@@ -6,7 +6,7 @@ use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
 use crate::placement::{self, Need, NodeShare, Placement};
 use crate::room::Misfit;
-use crate::round::{Preference, ReleasedContainer, Round, RoundJob};
+use crate::round::{ReleasedContainer, Round, RoundJob};
 use crate::score::Score;
 use crate::sizes::ContainerCounts;
 
@@ -23,19 +23,16 @@ struct VictimStep {
     released: Vec<ReleasedContainer>,
 }
 
-/// Places the need on room that jobs of this or a lower class give up, by `reason` of the score that they had. Whether it could;
-/// otherwise nothing has changed.
-///
-/// Trainers with GPUs make room for containers without GPUs only if nothing else does.
+/// Places the need on room that jobs of this or a lower class give up, by `reason` of the score that they had. `with_gpus`: jobs
+/// whose trainers have GPUs give as well. If it does not fit nothing has changed.
 pub(crate) fn make_room(
     round: &mut Round,
-    class: u32,
     need: &Need,
+    class: u32,
+    with_gpus: bool,
     reason: impl Fn(Score) -> ScalingReason,
 ) -> Option<Vec<NodeShare>> {
-    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
-    let found = if has_gpus { None } else { find(round, class, need, false) };
-    let steps = found.or_else(|| find(round, class, need, true))?;
+    let steps = find(round, class, need, with_gpus)?;
     for step in &steps {
         let RoundJob { spec, size, .. } = round.jobs[step.job];
         for released in &step.released {
@@ -102,7 +99,7 @@ fn take_until_fit<'a>(
 
 fn take(round: &mut Round, job: usize, misfit: Misfit) -> VictimStep {
     let size = round.jobs[job].size;
-    let released = round.shrink(job, Some(Preference { demand: misfit.demand, node: None }));
+    let released = round.shrink(job, Some(misfit.demand));
     VictimStep { job, counts: size.minus(round.jobs[job].size), released }
 }
 
@@ -113,7 +110,7 @@ fn spare_unused(round: &mut Round, steps: &mut Vec<VictimStep>) {
         let mut released = steps[at].released.iter();
         let is_unused = released.all(|released| round.take_again(steps[at].job, *released));
         if is_unused && may_be_spared(steps, at) {
-            steps.remove(at);
+            spare(steps, at);
         } else {
             round.room.roll_back(mark);
         }
@@ -124,7 +121,7 @@ fn spare_unused(round: &mut Round, steps: &mut Vec<VictimStep>) {
 fn spare_unneeded(round: &mut Round, need: &Need, steps: &mut Vec<VictimStep>) {
     for at in (0..steps.len()).rev() {
         if may_be_spared(steps, at) && fits(round, need, steps, Some(at)) {
-            steps.remove(at);
+            spare(steps, at);
         }
     }
 }
@@ -142,16 +139,30 @@ fn fits(round: &mut Round, need: &Need, steps: &[VictimStep], without: Option<us
     fits
 }
 
+/// The last step of the job from `at` on.
+fn last_of_job(steps: &[VictimStep], at: usize) -> usize {
+    let same = |other: &VictimStep| other.job == steps[at].job;
+    steps.iter().rposition(same).expect("the step itself")
+}
+
 /// A job gives up its sizes in their order. An earlier step is as good as its last one if both release as many containers: not if
 /// a step withdraws requests, which a job does first.
 fn may_be_spared(steps: &[VictimStep], at: usize) -> bool {
-    let step = &steps[at];
-    let later = steps[at + 1..].iter().rfind(|other| other.job == step.job);
-    later.is_none_or(|last| {
-        let releases_all = |step: &VictimStep| {
-            let count = (step.counts.trainers + step.counts.pservers) as usize;
-            step.released.iter().filter(|released| !released.was_expected).count() == count
-        };
-        last.counts == step.counts && releases_all(step) && releases_all(last)
-    })
+    let last = last_of_job(steps, at);
+    let releases_all = |step: &VictimStep| {
+        let count = (step.counts.trainers + step.counts.pservers) as usize;
+        step.released.iter().filter(|released| !released.was_expected).count() == count
+    };
+    last == at
+        || (steps[last].counts == steps[at].counts
+            && releases_all(&steps[at])
+            && releases_all(&steps[last]))
+}
+
+/// The job keeps what the step releases. Its last size is the one that it does not give.
+fn spare(steps: &mut Vec<VictimStep>, at: usize) {
+    let last = steps.remove(last_of_job(steps, at));
+    if let Some(step) = steps.get_mut(at).filter(|step| step.job == last.job) {
+        step.released = last.released;
+    }
 }
