@@ -1,16 +1,13 @@
 //! R2: what has been asked for counts as used.
 
 use crate::round::Round;
+use crate::score::Rank;
 
 /// Places what jobs ask for beside their minimum, by rank. Minimums are the next rule's part, which places them whole.
 ///
 /// YARN may place them elsewhere. The amount is what counts: two jobs are not promised the same room, in this round or the next.
 pub(crate) fn place(round: &mut Round) {
-    let asks = |job: &usize| {
-        let job = &round.jobs[*job];
-        job.has_minimum && !job.unplaced.is_empty()
-    };
-    let mut ranks: Vec<_> = (0..round.jobs.len()).filter(asks).map(|job| round.rank(job)).collect();
+    let mut ranks: Vec<Rank> = round.ranks(|job| job.has_minimum && !job.unplaced.is_empty());
     ranks.sort_unstable();
     for rank in ranks {
         round.place_asked(rank.job);

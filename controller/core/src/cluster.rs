@@ -49,7 +49,7 @@ impl Default for LoadLimit {
 pub struct ClusterState {
     /// All nodes that take containers, in any order, each name once.
     pub nodes: Vec<NodeCapacity>,
-    /// In any order, each name once. A queue that is absent here has no maximum.
+    /// In any order, each name once. A queue that is absent here is unlimited.
     pub queues: Vec<QueueCapacity>,
     /// What applications that are not elastic jobs ask for and YARN has not granted, all together.
     pub asked_by_others: ResourceVector,

@@ -164,7 +164,7 @@ pub enum WaitingReason {
     MinimumAsked,
     /// Room for its minimum is being released.
     MinimumComing,
-    /// There is no room for its minimum, even if other jobs shrink.
+    /// Its minimum does not fit, even if other jobs shrink.
     MinimumHasNoRoom {
         /// How long it has waited.
         waited_ms: u64,
@@ -185,7 +185,7 @@ pub enum WaitingReason {
         /// When the job is considered again, of the controller's clock.
         until_ms: u64,
     },
-    /// There is no room for the next size.
+    /// The next size does not fit.
     NoRoom {
         /// What lacks.
         shortage: Shortage,

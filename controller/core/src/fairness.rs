@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
-use crate::placement::{Need, NodeShare, Placement};
+use crate::placement::{Need, NodeShare, PartialPlacement};
 use crate::resources::ResourceVector;
 use crate::room::{Misfit, Shortage};
-use crate::round::Round;
+use crate::round::{Round, RoundJob};
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
@@ -16,23 +16,20 @@ use crate::sizes::ContainerCounts;
 const EXCHANGES_MAX: usize = 64;
 /// Donors that are tried for a job. Further ones have lower scores, and room on other nodes.
 const DONORS_TRIED_MAX: usize = 32;
-/// A donor gives at most this part of what it has within a minute, but always one size.
-const GIVEN_PART: u32 = 4;
+/// A donor gives at most a quarter of what it has within a minute, but always one size.
+const GIVEN_DIVISOR: u32 = 4;
 
-/// Jobs that R5 has left without room get sizes from the highest rank above its minimum, of the same or a lower class, as long as the
-/// donor's score does not fall below the receiver's: the lowest rank first, one size at a time.
+/// Jobs that R5 has left without room get sizes from the highest rank above its minimum, of the same or a lower class, as long
+/// as the donor's score does not fall below the receiver's: the lowest rank first, one size at a time.
 ///
 /// The sum of the squares of the scores falls with each exchange, so they end. A job does not give and receive in one round. Room
 /// is released now, and R5 gives it to the lowest rank that fits when it is there: mostly the receiver.
 pub(crate) fn exchange(round: &mut Round) {
-    let mut receivers: BinaryHeap<Reverse<Receiver>> = (0..round.jobs.len())
-        .filter(|job| round.jobs[*job].misfit.is_some())
-        .map(|job| Reverse(Receiver { rank: round.rank(job), size: round.jobs[job].size }))
-        .collect();
-    let can_give = |job: &usize| round.jobs[*job].can_give();
-    let mut donors: BTreeSet<Rank> =
-        (0..round.jobs.len()).filter(can_give).map(|job| round.rank(job)).collect();
-    let mut failed: Vec<Step> = Vec::new();
+    let receivers: Vec<Rank> = round.ranks(|job| job.misfit.is_some());
+    let receiver = |rank: Rank| Reverse(Receiver { rank, size: round.jobs[rank.job].size });
+    let mut receivers: BinaryHeap<_> = receivers.into_iter().map(receiver).collect();
+    let mut donors: BTreeSet<Rank> = round.ranks(RoundJob::can_give);
+    let mut failed: Vec<GrowthStep> = Vec::new();
     let mut exchanges = 0;
     while let Some(Reverse(Receiver { rank, size })) = receivers.pop() {
         let spec = round.jobs[rank.job].spec;
@@ -44,12 +41,12 @@ pub(crate) fn exchange(round: &mut Round) {
         }
         let need = round.need(rank.job, next.minus(size), true);
         let score = spec.score(next);
-        let step = Step::of(round, rank, &need, score);
+        let step = GrowthStep::new(round, rank, &need, score);
         if failed.iter().any(|failed| step.fails_with(failed)) {
             continue;
         }
         let mark = round.room.mark();
-        let mut placement = Placement::new(&need, Horizon::Soon);
+        let mut placement = PartialPlacement::new(&need, Horizon::Soon);
         let placed = placement.advance(&mut round.room, &[]);
         let is_coming = placed.is_ok();
         let exchange =
@@ -75,7 +72,7 @@ struct Receiver {
 
 /// What a job needs for its next size.
 #[derive(Debug)]
-struct Step {
+struct GrowthStep {
     class: Reverse<u32>,
     queue: Option<usize>,
     groups: Vec<(ResourceVector, u32)>,
@@ -83,13 +80,13 @@ struct Step {
     score: Score,
 }
 
-impl Step {
-    fn of(round: &Round, rank: Rank, need: &Need, score: Score) -> Self {
+impl GrowthStep {
+    fn new(round: &Round, rank: Rank, need: &Need, score: Score) -> Self {
         let groups = need.groups.iter().map(|group| (group.demand, group.count)).collect();
         Self { class: rank.class, queue: round.jobs[rank.job].queue, groups, score }
     }
 
-    /// Whether no job can give to this since none could give to `failed`: an equal need, and no lower a score.
+    /// Whether this must fail as `failed` did: it has an equal need, and donors must have at least that score.
     fn fails_with(&self, failed: &Self) -> bool {
         (self.class, self.queue, &self.groups) == (failed.class, failed.queue, &failed.groups)
             && self.score >= failed.score
@@ -104,7 +101,7 @@ struct ScoreExchange<'n> {
     /// The first container that does not fit.
     misfit: Misfit,
     /// What fits without a donor.
-    placement: Placement<'n>,
+    placement: PartialPlacement<'n>,
 }
 
 impl ScoreExchange<'_> {
@@ -130,14 +127,14 @@ impl ScoreExchange<'_> {
         true
     }
 
-    /// Takes sizes from the donor until the need fits; none if it does not.
+    /// Takes sizes from the donor until the need fits. The round is unchanged if it does not.
     fn give(&self, round: &mut Round, donor: Rank) -> bool {
         let spec = round.jobs[donor.job].spec;
         let given = spec.given_trainers(round.now_ms);
         let may_have = |size: &ContainerCounts| {
             let gives = given + spec.wanted.minus(*size).trainers;
             let is_first = given == 0 && spec.size_below(spec.wanted) == Some(*size);
-            let is_little = gives <= (given + spec.wanted.trainers) / GIVEN_PART;
+            let is_little = gives <= (given + spec.wanted.trainers) / GIVEN_DIVISOR;
             (is_first || is_little) && spec.score(*size) >= self.score
         };
         let size = round.jobs[donor.job].size;

@@ -3,7 +3,7 @@
 //! A tree over the nodes in their order, each inner node with the largest amount of each resource below it (a segment tree). The
 //! search descends where the amounts suffice. It may descend in vain where different nodes have the CPU and the memory, so it is
 //! logarithmic in practice only. First fit was chosen over best fit: it fills nodes in order and so leaves whole nodes for
-//! large containers, and it needs no second index for each resource.
+//! large containers, and one index serves all resources.
 
 use std::ops::Range;
 

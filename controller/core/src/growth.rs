@@ -44,7 +44,7 @@ pub(crate) fn grow(round: &mut Round) {
     kept.flat_map(|kept| kept.nodes).for_each(|node| round.room.close(node));
 }
 
-/// Room only falls while jobs grow, so the first node with room for a container is never before the last one found.
+/// Room only falls while jobs grow: the search for a node goes on where the last one for an equal container ended.
 type FirstFits = BTreeMap<ResourceVector, usize>;
 
 /// Whether the job has grown. Without room for the next size it notes what lacks.

@@ -1,4 +1,4 @@
-//! R6: no GPU idles because trainers without GPUs use the CPU or memory of its node.
+//! R6: GPUs that idle because trainers without GPUs use the CPU or memory of their node.
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
@@ -11,18 +11,15 @@ use crate::victims;
 /// Jobs that this rule serves in a round.
 const JOBS_MAX: usize = 16;
 
-/// Trainers without GPUs give way where a job of any class could use a GPU but for the CPU or memory that they have: no more than
-/// have to, and not below their minimum. R5 grows the other job once the room is there.
+/// Trainers without GPUs give way where a job of any class could use a GPU but for the CPU or memory that they have: as few as
+/// possible, and not below their minimum. R5 grows the other job once the room is there.
 ///
 /// A class does not protect them: a GPU is worth more than the CPU beside it, and trainers without GPUs can go elsewhere.
 pub(crate) fn free(round: &mut Round) {
-    let waits = |job: &usize| {
-        let job = &round.jobs[*job];
+    let mut ranks: Vec<Rank> = round.ranks(|job| {
         let shortage = job.misfit.map(|misfit| misfit.shortage);
         job.spec.trainer.gpus > 0 && shortage == Some(Shortage::Nodes)
-    };
-    let mut ranks: Vec<Rank> =
-        (0..round.jobs.len()).filter(waits).map(|job| round.rank(job)).collect();
+    });
     ranks.sort_unstable();
     for Rank { job, .. } in ranks.into_iter().take(JOBS_MAX) {
         let Some((_, need)) = round.next_step(job) else { continue };

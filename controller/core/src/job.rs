@@ -74,11 +74,11 @@ pub struct ElasticJob {
     pub id: String,
     /// Priority: a higher class is served first.
     pub class: u32,
-    /// Order of submission, of the ResourceManager's clock. Compared among jobs only, never with `now_ms`.
+    /// Order of submission, of the ResourceManager's clock. Compared among jobs, not with `now_ms`.
     pub submitted_ms: u64,
     /// Name of its queue.
     pub queue: String,
-    /// What its ApplicationMaster asks for while that has no container; absent once it runs.
+    /// What its ApplicationMaster asks for until that has its container; absent once it runs.
     pub master: Option<ResourceVector>,
     /// Demand of one trainer.
     pub trainer: ResourceVector,
@@ -130,7 +130,7 @@ impl ElasticJob {
         at.checked_sub(1).map(|at| self.sizes[at])
     }
 
-    /// The largest size that needs no more than `held`; the minimum if there is none.
+    /// The largest size within `held`, but at least the minimum.
     pub(crate) fn size_within(&self, held: ContainerCounts) -> ContainerCounts {
         let fits = |size: &&ContainerCounts| size.is_within(held);
         self.sizes.iter().rfind(fits).copied().unwrap_or(self.min())

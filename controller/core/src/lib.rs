@@ -1,8 +1,8 @@
 //! The planner of elastic jobs: which job gets how many trainers and pservers.
 //!
 //! [`plan`] takes the state of the cluster, the elastic jobs and the time, and returns decisions, each with its reason. It is a
-//! pure function: what it has to remember between rounds comes in with each job ([`ElasticJob::changes`]). It holds no socket,
-//! file or clock and draws no random number; its `clippy.toml` forbids them. The controller reads YARN and sends the orders; a
+//! pure function: what it has to remember between rounds comes in with each job ([`ElasticJob::changes`]). Its `clippy.toml`
+//! forbids sockets, files, clocks and random numbers. The controller reads YARN and sends the orders; a
 //! job's ApplicationMaster places containers and moves shards.
 //!
 //! The score of a job is the part of its range that it has: 0 at its minimum, 1 at its top. Jobs of a higher class are served
@@ -19,8 +19,8 @@
 //! | R6 | `idle_gpus` | moves trainers without GPUs away from GPUs that idle for lack of CPU or memory |
 //! | R7 | `fairness` | moves room from high scores to low ones |
 //!
-//! The first six rules never shrink a job below its minimum, and the last four only grow jobs onto room that is free now: room that
-//! is being released may go to a minimum, since YARN queues its requests anyway, but growth waits until it is there.
+//! A job keeps its minimum under all rules. Room that is being released may go to a minimum, since YARN queues the requests of a
+//! starting job in any case. Growth waits until it is free.
 //!
 //! ```
 //! use heddle_controller_core::{ClusterState, NodeCapacity, ResourceVector, plan};

@@ -1,12 +1,12 @@
 //! R3: jobs below their minimum get it.
 //!
-//! The minimum of a job is placed whole or not at all, first come first served in a class: from what is free, else also from what is
-//! being released, else from jobs of the same or a lower class that have more than their minimum. These give one size at a time,
-//! highest rank first, and keep it if the minimum does not fit in the end. Then each size that is not needed is spared, the last
-//! taken first.
+//! The minimum of a job is placed whole or not at all, first come first served in a class: from what is free, else also from
+//! what is being released, else from jobs of the same or a lower class that have more than their minimum. These give one size
+//! at a time, highest rank first, and keep it if the minimum does not fit in the end. Then each size that is not needed is
+//! spared, the last taken first.
 //!
-//! YARN does not wait for this rule: it grants the requests of a starting job wherever there is room. The rule makes the room, and
-//! keeps growth away from it.
+//! YARN does not wait for this rule: it grants the requests of a starting job wherever there is room. The rule makes the
+//! room, and keeps growth away from it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::FixedSize;
 use crate::placement::{self, ContainerGroup, ContainerKind, Need, NodeShare, add_share};
 use crate::resources::ResourceVector;
-use crate::room::Room;
+use crate::room::ClusterRoom;
 use crate::round::{KeptNodes, Round, RoundJob, sum};
 use crate::victims;
 
@@ -101,7 +101,7 @@ fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
     placed.map(|shares| expect(round, job, shares)).is_ok()
 }
 
-/// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if nothing else does.
+/// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if others do not suffice.
 fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let of = &round.jobs[job].spec.id;
     let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
@@ -123,15 +123,15 @@ fn expect(round: &mut Round, job: usize, shares: Vec<NodeShare>) {
 }
 
 /// The cluster and its queues without any container.
-fn empty_room(round: &Round) -> Room {
+fn empty_room(round: &Round) -> ClusterRoom {
     let nodes = round.nodes.iter().map(|node| Headroom::new(node.total)).collect();
     let queues = round.cluster.queues.iter();
     let queues = queues.map(|queue| queue.most.unwrap_or(ResourceVector::UNLIMITED));
     let limit = Headroom::new(ResourceVector::UNLIMITED);
-    Room::new(FreeIndex::new(nodes, Vec::new()), queues.map(Headroom::new).collect(), limit)
+    ClusterRoom::new(FreeIndex::new(nodes, Vec::new()), queues.map(Headroom::new).collect(), limit)
 }
 
-fn fits_empty(empty: &mut Room, whole: &Need) -> bool {
+fn fits_empty(empty: &mut ClusterRoom, whole: &Need) -> bool {
     let mark = empty.mark();
     let fits = placement::place(empty, whole, Horizon::Now).is_ok();
     empty.roll_back(mark);

@@ -6,18 +6,19 @@ use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
 use crate::placement::{self, ContainerGroup, ContainerKind, Need};
 use crate::resources::ResourceVector;
-use crate::round::Round;
+use crate::round::{Round, RoundJob};
+use crate::score::Rank;
 use crate::victims;
 
 /// Containers of others that jobs make room for in a round. It bounds the time of a round.
 const CONTAINERS_MAX: u32 = 256;
 
-/// Takes from the highest rank, one size at a time, until what is used and what others ask for is within the limit. Then makes room
-/// on nodes for the containers that others ask for, as many as can fit.
+/// Takes from the highest rank, one size at a time, until what is used and what others ask for is within the limit. Then makes
+/// room on nodes for the containers that others ask for, as many as can fit.
 ///
 /// What is being released does not count as used, so that one overload is answered once. The sum alone would be met by pieces of
-/// free room that are too small for any container. YARN reports the sum and the number of containers, so each counts as their mean.
-/// Others may wait for another reason, such as their queue: then the room is made once, and stays free.
+/// free room that are too small for any container. YARN reports the sum and the number of containers, so each counts as their
+/// mean. Others may wait for another reason, such as their queue: then the room is made once, and stays free.
 pub(crate) fn relieve(round: &mut Round) {
     let asked = round.cluster.asked_by_others;
     let count = round.cluster.containers_asked_by_others.min(CONTAINERS_MAX);
@@ -50,9 +51,7 @@ fn shrink_to_limit(round: &mut Round, container: ResourceVector) {
     if lacking == ResourceVector::default() {
         return;
     }
-    let can_give = |job: &usize| round.jobs[*job].can_give();
-    let mut ranks: BTreeSet<_> =
-        (0..round.jobs.len()).filter(can_give).map(|job| round.rank(job)).collect();
+    let mut ranks: BTreeSet<Rank> = round.ranks(RoundJob::can_give);
     while lacking != ResourceVector::default() {
         let has = |job: usize| round.jobs[job].spec.trainer.overlaps(lacking);
         let Some(rank) = ranks.iter().rev().find(|rank| has(rank.job)).copied() else { return };

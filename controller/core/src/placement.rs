@@ -2,7 +2,7 @@
 
 use crate::free_index::Horizon;
 use crate::resources::ResourceVector;
-use crate::room::{Candidates, Claim, Misfit, Room, Shortage};
+use crate::room::{Candidates, Claim, ClusterRoom, Misfit, Shortage};
 use crate::sizes::ContainerCounts;
 
 /// What a container is to the job.
@@ -66,14 +66,14 @@ pub(crate) fn add_share(shares: &mut Vec<NodeShare>, node: usize, counts: Contai
     }
 }
 
-/// Places all containers, or none. Returns where, sorted by node.
+/// Places all containers; the room is unchanged if they do not fit. Returns where, sorted by node.
 pub(crate) fn place(
-    room: &mut Room,
+    room: &mut ClusterRoom,
     need: &Need,
     horizon: Horizon,
 ) -> Result<Vec<NodeShare>, Misfit> {
     let mark = room.mark();
-    let mut placement = Placement::new(need, horizon);
+    let mut placement = PartialPlacement::new(need, horizon);
     match placement.advance(room, &[]) {
         Ok(()) => Ok(placement.shares),
         Err(misfit) => {
@@ -85,24 +85,28 @@ pub(crate) fn place(
 
 /// The need as far as it is placed. What is placed stays while other jobs release room for the rest.
 #[derive(Clone, Debug)]
-pub(crate) struct Placement<'n> {
+pub(crate) struct PartialPlacement<'n> {
     need: &'n Need,
     horizon: Horizon,
     group: usize,
     /// Of the group.
     count: u32,
-    /// The next container of the group has fitted on no node.
+    /// All nodes were too full for the next container of the group.
     is_stuck: bool,
     shares: Vec<NodeShare>,
 }
 
-impl<'n> Placement<'n> {
+impl<'n> PartialPlacement<'n> {
     pub(crate) fn new(need: &'n Need, horizon: Horizon) -> Self {
         Self { need, horizon, group: 0, count: 0, is_stuck: false, shares: Vec::new() }
     }
 
     /// Places what is left, up to the first container that does not fit. `released`: the nodes with more room than before.
-    pub(crate) fn advance(&mut self, room: &mut Room, released: &[usize]) -> Result<(), Misfit> {
+    pub(crate) fn advance(
+        &mut self,
+        room: &mut ClusterRoom,
+        released: &[usize],
+    ) -> Result<(), Misfit> {
         while let Some(group) = self.need.groups.get(self.group) {
             let mut from = group.from;
             while self.count < group.count {

@@ -23,7 +23,7 @@ pub struct ResourceVector {
 impl ResourceVector {
     /// What a queue without a maximum has. A quarter of the largest number, so that sums stay exact.
     pub(crate) const UNLIMITED: Self = Self::all(i64::MAX / 4);
-    /// What a node has that takes nothing.
+    /// What a closed node has: less than any demand.
     pub(crate) const CLOSED: Self = Self::all(i64::MIN / 4);
 
     /// Devices, virtual cores, MiB.

@@ -15,7 +15,7 @@ pub enum Shortage {
     Queue,
     /// The cluster would be loaded above its limit.
     Limit,
-    /// No node has the room.
+    /// All nodes are too full.
     Nodes,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Candidates<'n> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum RoomPart {
     Node(usize),
     Queue(usize),
     Limit,
@@ -62,15 +62,15 @@ enum Place {
 
 /// Room of nodes, of queues and below the limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ClusterRoom {
     index: FreeIndex,
     queues: Vec<Headroom>,
     limit: Headroom,
     /// Earlier values, oldest first.
-    undo: Vec<(Place, Headroom)>,
+    undo: Vec<(RoomPart, Headroom)>,
 }
 
-impl Room {
+impl ClusterRoom {
     pub(crate) fn new(index: FreeIndex, queues: Vec<Headroom>, limit: Headroom) -> Self {
         Self { index, queues, limit, undo: Vec::new() }
     }
@@ -83,7 +83,7 @@ impl Room {
         self.limit
     }
 
-    /// The present state, for [`Room::roll_back`].
+    /// The present state, for [`ClusterRoom::roll_back`].
     pub(crate) fn mark(&self) -> usize {
         self.undo.len()
     }
@@ -142,38 +142,38 @@ impl Room {
         fits
     }
 
-    /// Counts as load what has no node yet.
+    /// Counts as load what is not on a node yet.
     pub(crate) fn load(&mut self, demand: ResourceVector) {
-        self.change(Place::Limit, |headroom| headroom.take(demand, Horizon::Now));
+        self.change(RoomPart::Limit, |headroom| headroom.take(demand, Horizon::Now));
     }
 
     /// What was counted as load has been placed and counted once more. `free`: room below the limit before that.
     pub(crate) fn unload(&mut self, demand: ResourceVector, free: ResourceVector) {
-        self.change(Place::Limit, |headroom| {
+        self.change(RoomPart::Limit, |headroom| {
             headroom.soon += demand;
             headroom.now = free.min(headroom.soon);
         });
     }
 
-    /// The node takes no further container.
+    /// The node does not take further containers.
     pub(crate) fn close(&mut self, node: usize) {
-        self.change(Place::Node(node), |headroom| *headroom = Headroom::CLOSED);
+        self.change(RoomPart::Node(node), |headroom| *headroom = Headroom::CLOSED);
     }
 
     /// What a container changes: its node, its queue, the load of the cluster.
     fn change_all(&mut self, node: usize, queue: Option<usize>, change: impl Fn(&mut Headroom)) {
-        self.change(Place::Node(node), &change);
-        self.change(Place::Limit, &change);
+        self.change(RoomPart::Node(node), &change);
+        self.change(RoomPart::Limit, &change);
         if let Some(queue) = queue {
-            self.change(Place::Queue(queue), &change);
+            self.change(RoomPart::Queue(queue), &change);
         }
     }
 
-    fn change(&mut self, place: Place, change: impl FnOnce(&mut Headroom)) {
+    fn change(&mut self, place: RoomPart, change: impl FnOnce(&mut Headroom)) {
         let before = match place {
-            Place::Node(node) => self.index.headroom(node),
-            Place::Queue(queue) => self.queues[queue],
-            Place::Limit => self.limit,
+            RoomPart::Node(node) => self.index.headroom(node),
+            RoomPart::Queue(queue) => self.queues[queue],
+            RoomPart::Limit => self.limit,
         };
         let mut after = before;
         change(&mut after);
@@ -181,11 +181,11 @@ impl Room {
         self.put(place, after);
     }
 
-    fn put(&mut self, place: Place, headroom: Headroom) {
+    fn put(&mut self, place: RoomPart, headroom: Headroom) {
         match place {
-            Place::Node(node) => self.index.set(node, headroom),
-            Place::Queue(queue) => self.queues[queue] = headroom,
-            Place::Limit => self.limit = headroom,
+            RoomPart::Node(node) => self.index.set(node, headroom),
+            RoomPart::Queue(queue) => self.queues[queue] = headroom,
+            RoomPart::Limit => self.limit = headroom,
         }
     }
 }

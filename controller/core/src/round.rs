@@ -9,7 +9,7 @@ use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::{ElasticJob, NodeContainers};
 use crate::placement::{ContainerGroup, ContainerKind, Need, NodeShare, add_share};
 use crate::resources::ResourceVector;
-use crate::room::{Candidates, Claim, Misfit, Room, Shortage};
+use crate::room::{Candidates, Claim, ClusterRoom, Misfit, Shortage};
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
@@ -27,7 +27,7 @@ pub(crate) struct RoundJob<'a> {
     pub held: Vec<NodeShare>,
     /// Where the plan expects YARN to place what the job asks for, sorted by node.
     pub expected: Vec<NodeShare>,
-    /// What the job asks for and has no room.
+    /// What the job asks for and does not fit.
     pub unplaced: ContainerCounts,
     /// Containers that this round releases, sorted by node.
     pub left: Vec<NodeShare>,
@@ -90,7 +90,7 @@ pub(crate) struct Round<'a> {
     pub now_ms: u64,
     /// Sorted by id.
     pub jobs: Vec<RoundJob<'a>>,
-    pub room: Room,
+    pub room: ClusterRoom,
     pub kept: Vec<KeptNodes>,
     /// By index: nodes without GPUs first, so that first fit keeps GPUs free, then by name.
     pub nodes: Vec<&'a crate::cluster::NodeCapacity>,
@@ -113,7 +113,7 @@ impl<'a> Round<'a> {
         let headrooms = nodes.iter().map(|node| Headroom::new(node.free)).collect();
         let used = nodes.iter().map(|node| node.total - node.free);
         let used = used.fold(ResourceVector::default(), |sum, used| sum + used);
-        let room = Room::new(
+        let room = ClusterRoom::new(
             FreeIndex::new(headrooms, gpu_needs(&nodes, &specs)),
             cluster
                 .queues
@@ -130,7 +130,7 @@ impl<'a> Round<'a> {
         round
     }
 
-    /// Containers on nodes that the cluster does not list are lost: neither do they count, nor is their room offered.
+    /// Containers on nodes that the cluster does not list are lost: they do not count, and their room is not offered.
     fn add(&mut self, spec: &'a ElasticJob, nodes: &BTreeMap<&str, usize>, queue: Option<usize>) {
         let shares = |containers: &[NodeContainers]| {
             let mut shares = Vec::with_capacity(containers.len());
@@ -177,6 +177,12 @@ impl<'a> Round<'a> {
             submitted_ms: spec.submitted_ms,
             job,
         }
+    }
+
+    /// The ranks of the jobs that this is true of.
+    pub(crate) fn ranks<C: FromIterator<Rank>>(&self, is_in: impl Fn(&RoundJob<'a>) -> bool) -> C {
+        let jobs = (0..self.jobs.len()).filter(|job| is_in(&self.jobs[*job]));
+        jobs.map(|job| self.rank(job)).collect()
     }
 
     /// Containers to place for a job.

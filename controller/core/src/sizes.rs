@@ -38,7 +38,7 @@ impl ContainerCounts {
         self.trainers <= other.trainers && self.pservers <= other.pservers
     }
 
-    /// Neither a trainer nor a pserver.
+    /// Without trainers and pservers.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()
@@ -72,7 +72,7 @@ pub struct SizeRange {
     pub trainers_min: u32,
     /// At least `trainers_min`.
     pub trainers_max: u32,
-    /// Trainers that the job can use at present: tasks that are left, or where more gave no speed.
+    /// Trainers that the job can use at present: tasks that are left, or where more did not help.
     pub trainers_useful: u32,
     /// BSP: lanes of the job. ASP and SSP: absent.
     pub lanes: Option<u32>,
@@ -96,10 +96,11 @@ impl SizeRange {
     #[must_use]
     pub fn sizes(&self) -> Vec<ContainerCounts> {
         let top = self.top();
-        let is_useful = |trainers: &u32| {
-            let Some(lanes) = self.lanes else { return true };
-            *trainers == self.trainers_min
-                || lanes.div_ceil(*trainers) < lanes.div_ceil(trainers - 1)
+        let is_useful = |trainers: &u32| match self.lanes {
+            Some(lanes) if *trainers > self.trainers_min.max(1) => {
+                lanes.div_ceil(*trainers) < lanes.div_ceil(trainers - 1)
+            }
+            _ => true,
         };
         let trainers: Vec<u32> = (self.trainers_min..=top).filter(is_useful).collect();
         let range = u64::from(trainers.last().copied().unwrap_or(top) - self.trainers_min);

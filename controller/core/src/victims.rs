@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
-use crate::placement::{self, Need, NodeShare, Placement};
+use crate::placement::{self, Need, NodeShare, PartialPlacement};
 use crate::room::Misfit;
 use crate::round::{ReleasedContainer, Round, RoundJob};
-use crate::score::Score;
+use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
 /// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
@@ -19,12 +19,12 @@ struct VictimStep {
     job: usize,
     /// By how much the job becomes smaller.
     counts: ContainerCounts,
-    /// What this frees. A request that had no room frees nothing.
+    /// What this frees; empty for a request without room.
     released: Vec<ReleasedContainer>,
 }
 
 /// Places the need on room that jobs of this or a lower class give up, by `reason` of the score that they had. `with_gpus`: jobs
-/// whose trainers have GPUs give as well. If it does not fit nothing has changed.
+/// whose trainers have GPUs give as well. The round is unchanged if it does not fit.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
@@ -51,11 +51,9 @@ pub(crate) fn make_room(
 fn find(round: &mut Round, class: u32, need: &Need, with_gpus: bool) -> Option<Vec<VictimStep>> {
     let mark = round.room.mark();
     let mut before = BTreeMap::new();
-    let may_give = |job: &usize| {
-        let job = &round.jobs[*job];
+    let candidates = round.ranks(|job| {
         job.can_give() && job.spec.class <= class && (with_gpus || job.spec.trainer.gpus == 0)
-    };
-    let candidates: Vec<usize> = (0..round.jobs.len()).filter(may_give).collect();
+    });
     let mut steps = take_until_fit(round, candidates, need, &mut before);
     if let Some(steps) = &mut steps {
         spare_unused(round, steps);
@@ -73,13 +71,12 @@ fn find(round: &mut Round, class: u32, need: &Need, with_gpus: bool) -> Option<V
 /// Takes one size at a time, highest rank first, until the need is placed.
 fn take_until_fit<'a>(
     round: &mut Round<'a>,
-    candidates: Vec<usize>,
+    mut ranks: BTreeSet<Rank>,
     need: &Need,
     before: &mut BTreeMap<usize, RoundJob<'a>>,
 ) -> Option<Vec<VictimStep>> {
-    let mut ranks: BTreeSet<_> = candidates.into_iter().map(|job| round.rank(job)).collect();
     let mut steps: Vec<VictimStep> = Vec::new();
-    let mut placement = Placement::new(need, Horizon::Soon);
+    let mut placement = PartialPlacement::new(need, Horizon::Soon);
     let mut released = Vec::new();
     while let Err(misfit) = placement.advance(&mut round.room, &released) {
         let helps = |job: usize| round.can_help(job, misfit, need.queue);
@@ -126,7 +123,7 @@ fn spare_unneeded(round: &mut Round, need: &Need, steps: &mut Vec<VictimStep>) {
     }
 }
 
-/// Whether the need fits onto what the steps release, without one of them.
+/// Whether the need fits onto what the steps release, except the step `without`.
 fn fits(round: &mut Round, need: &Need, steps: &[VictimStep], without: Option<usize>) -> bool {
     let mark = round.room.mark();
     for (_, step) in steps.iter().enumerate().filter(|(at, _)| Some(*at) != without) {
@@ -159,7 +156,7 @@ fn may_be_spared(steps: &[VictimStep], at: usize) -> bool {
             && releases_all(&steps[last]))
 }
 
-/// The job keeps what the step releases. Its last size is the one that it does not give.
+/// The job keeps what the step releases, and gives a size less.
 fn spare(steps: &mut Vec<VictimStep>, at: usize) {
     let last = steps.remove(last_of_job(steps, at));
     if let Some(step) = steps.get_mut(at).filter(|step| step.job == last.job) {
