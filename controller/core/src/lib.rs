@@ -1,6 +1,6 @@
 //! The planner of elastic jobs: which job gets how many trainers and pservers.
 //!
-//! [`plan`] takes the state of the cluster, the elastic jobs and the time, and returns decisions, each with its reason. It is a
+//! [`plan()`] takes the state of the cluster, the elastic jobs and the time, and returns decisions, each with its reason. It is a
 //! pure function: what it has to remember between rounds comes in with each job ([`ElasticJob::changes`]). Its `clippy.toml`
 //! forbids sockets, files, clocks and random numbers. The controller reads YARN and sends the orders; a
 //! job's ApplicationMaster places containers and moves shards.
