@@ -357,12 +357,13 @@ fn fits_without(
 }
 
 /// Looks at plans whose only releases are for the one job below its minimum, by jobs of single steps, without queues.
-fn no_victim_is_spared_in_vain(scene: &Scene, plan: &ScalingPlan) -> u64 {
+fn each_victim_is_needed(scene: &Scene, plan: &ScalingPlan) -> u64 {
     let lacks =
         |job: &&ElasticJob| job.master.is_some() || !job.sizes[0].is_within(total(&job.held));
     let waits: Vec<&ElasticJob> = scene.jobs.iter().filter(lacks).collect();
     let [waits] = waits[..] else { return 0 };
-    let is_victim = |decision: &&ScalingDecision| matches!(&decision.reason, ScalingReason::ForMinimum { of } if *of == waits.id);
+    let reason = ScalingReason::ForMinimum { of: waits.id.clone() };
+    let is_victim = |decision: &&ScalingDecision| decision.reason == reason;
     let is_simple = |decision: &ScalingDecision| {
         is_victim(&decision)
             && total(&decision.leave) == decision.from.minus(decision.to)
@@ -419,7 +420,7 @@ fn plans_of_random_clusters_keep_the_properties() {
             sizes_are_sizes_of_the_job(&scene, &plan);
             input_order_changes_nothing(&scene, &plan, &mut random);
             exchanges += donors_keep_the_higher_score(&scene, &plan);
-            victims += no_victim_is_spared_in_vain(&scene, &plan);
+            victims += each_victim_is_needed(&scene, &plan);
             if !higher_class_gets_no_less(&scene, &plan, &mut random) {
                 demoted += 1;
             }

@@ -222,8 +222,8 @@ fn one_order_changes_trainers_and_pservers() {
     let plan = plan(&cluster, &jobs, NOW_MS);
     let grown = decision(&plan, "a").expect("there is room");
     assert_eq!((grown.from, grown.to), (ContainerCounts::new(1, 1), ContainerCounts::new(4, 2)));
-    let words = "a grows from 1 to 4 trainers and from 1 to 2 pservers: its score 2/3 was the lowest \
-                 that fits, and node n1 has room";
+    let words = "a grows from 1 to 4 trainers and from 1 to 2 pservers: \
+                 its score 2/3 was the lowest that fits, and node n1 has room";
     assert_eq!(grown.to_string(), words);
 }
 
