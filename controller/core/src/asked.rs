@@ -1,5 +1,7 @@
 //! R2: what has been asked for counts as used.
 
+use crate::free_index::Horizon;
+use crate::room::Need;
 use crate::round::Round;
 use crate::score::Rank;
 
@@ -7,9 +9,18 @@ use crate::score::Rank;
 ///
 /// YARN may place them elsewhere. The amount is what counts: two jobs are not promised the same room, in this round or the next.
 pub(crate) fn place(round: &mut Round) {
-    let mut ranks: Vec<Rank> = round.ranks(|job| job.has_minimum && !job.unplaced.is_empty());
+    let mut ranks: Vec<Rank> = round.ranks(|job| job.has_minimum && !job.unplaced().is_empty());
     ranks.sort_unstable();
-    for rank in ranks {
-        round.place_asked(rank.job);
+    for Rank { job, .. } in ranks {
+        let need = round.need(job, round.jobs[job].unplaced(), false);
+        for group in &need.groups {
+            let need = Need { groups: vec![*group], ..need };
+            let mut nodes = Vec::new();
+            for horizon in [Horizon::Now, Horizon::Soon] {
+                // The rest stays unplaced.
+                let _ = round.room.place_further(&need, horizon, &mut nodes);
+            }
+            round.expect(job, &need, &nodes);
+        }
     }
 }

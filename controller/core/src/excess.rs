@@ -23,7 +23,7 @@ pub(crate) fn cut(round: &mut Round) {
         }
         let waited_ms = spec.waited_ms(round.now_ms);
         let held = spec.size_within(sum(&round.jobs[job].held));
-        let asks = !round.jobs[job].unplaced.is_empty();
+        let asks = !round.jobs[job].unplaced().is_empty();
         if asks && waited_ms >= VAIN_MS && held.trainers < round.jobs[job].size.trainers {
             round.shrink_to(job, held, None);
             round.jobs[job].reason = Some(ScalingReason::AskedInVain { waited_ms });

@@ -5,7 +5,7 @@
 //! logarithmic in practice only. First fit was chosen over best fit: it fills nodes in order and so leaves whole nodes for
 //! large containers, and one index serves all resources.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use crate::resources::ResourceVector;
 
@@ -18,60 +18,43 @@ pub(crate) enum Horizon {
     Soon,
 }
 
-/// Room of a node, of a queue, or below the limit of the load. `now` is at most `soon`.
+/// Room of a node, of a queue, or below the limit of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
-    /// Free.
-    pub now: ResourceVector,
-    /// Free after all releases, without what is promised of it.
-    pub soon: ResourceVector,
+    /// Free, without what is promised of it at once.
+    free: ResourceVector,
+    /// Free after all releases, without all that is promised.
+    soon: ResourceVector,
 }
 
 impl Headroom {
     pub(crate) const CLOSED: Self =
-        Self { now: ResourceVector::CLOSED, soon: ResourceVector::CLOSED };
+        Self { free: ResourceVector::CLOSED, soon: ResourceVector::CLOSED };
 
     pub(crate) fn new(free: ResourceVector) -> Self {
-        Self { now: free, soon: free }
+        Self { free, soon: free }
     }
 
+    /// Promises use room that is being released before room that is free, which later steps can use at once.
     pub(crate) fn at(self, horizon: Horizon) -> ResourceVector {
         match horizon {
-            Horizon::Now => self.now,
+            Horizon::Now => self.free.min(self.soon),
             Horizon::Soon => self.soon,
         }
     }
 
-    /// A container is placed. Room that is being released is used before room that is free, which later steps can use at once.
-    pub(crate) fn take(&mut self, demand: ResourceVector, horizon: Horizon) {
-        self.soon -= demand;
-        match horizon {
-            Horizon::Now => self.now -= demand,
-            Horizon::Soon => self.now = self.now.min(self.soon),
-        }
-    }
-
-    /// A container is going to be released.
-    pub(crate) fn release(&mut self, demand: ResourceVector) {
-        self.soon += demand;
+    /// With more room; with less if `amount` is negative. Steps on it can be taken back in any order.
+    pub(crate) fn plus(self, amount: ResourceVector, horizon: Horizon) -> Self {
+        let free = match horizon {
+            Horizon::Now => self.free + amount,
+            Horizon::Soon => self.free,
+        };
+        Self { free, soon: self.soon + amount }
     }
 }
 
 /// Amounts that a search compares: [now, soon, open now, open soon], *open* without what idle GPUs need.
 type Amounts = [ResourceVector; 4];
-
-fn amount(horizon: Horizon, is_open: bool) -> usize {
-    usize::from(horizon == Horizon::Soon) + 2 * usize::from(is_open)
-}
-
-/// A search for a node.
-#[derive(Clone, Copy)]
-struct Search {
-    demand: ResourceVector,
-    /// Index in [`Amounts`].
-    amount: usize,
-    from: usize,
-}
 
 /// Nodes by what they have free.
 #[derive(Clone, Debug)]
@@ -82,13 +65,15 @@ pub(crate) struct FreeIndex {
     leaves: usize,
     /// CPU and memory that this number of idle GPUs of a node needs, by the number.
     gpu_needs: Vec<ResourceVector>,
+    /// By demand and index in [`Amounts`]: all nodes before this one lack room. Searches go on there.
+    starts: BTreeMap<(ResourceVector, usize), usize>,
 }
 
 impl FreeIndex {
     pub(crate) fn new(headrooms: Vec<Headroom>, gpu_needs: Vec<ResourceVector>) -> Self {
         let leaves = headrooms.len().next_power_of_two();
         let peaks = vec![[ResourceVector::CLOSED; 4]; 2 * leaves];
-        let mut index = Self { headrooms, peaks, leaves, gpu_needs };
+        let mut index = Self { headrooms, peaks, leaves, gpu_needs, starts: BTreeMap::new() };
         for node in 0..index.headrooms.len() {
             index.peaks[leaves + node] = index.amounts(index.headrooms[node]);
         }
@@ -102,21 +87,14 @@ impl FreeIndex {
         self.headrooms[node]
     }
 
-    /// Whether a node has room, as in [`FreeIndex::first`].
-    pub(crate) fn fits(
-        &self,
-        node: usize,
-        demand: ResourceVector,
-        horizon: Horizon,
-        is_open: bool,
-    ) -> bool {
-        demand.fits_in(self.peaks[self.leaves + node][amount(horizon, is_open)])
-    }
-
     pub(crate) fn set(&mut self, node: usize, headroom: Headroom) {
         self.headrooms[node] = headroom;
         let mut at = self.leaves + node;
-        self.peaks[at] = self.amounts(headroom);
+        let (before, after) = (self.peaks[at], self.amounts(headroom));
+        if before.iter().zip(after).any(|(before, after)| after.max(*before) != *before) {
+            self.starts.values_mut().for_each(|start| *start = node.min(*start));
+        }
+        self.peaks[at] = after;
         while at > 1 {
             at /= 2;
             let peak = self.larger(at);
@@ -127,29 +105,50 @@ impl FreeIndex {
         }
     }
 
-    /// The first node with room, from a node on. `is_open`: CPU and memory that the node's idle GPUs need do not count.
+    /// The first node with room. `is_open`: CPU and memory that the node's idle GPUs need do not count.
     pub(crate) fn first(
-        &self,
+        &mut self,
         demand: ResourceVector,
         horizon: Horizon,
         is_open: bool,
-        from: usize,
     ) -> Option<usize> {
-        let search = Search { demand, amount: amount(horizon, is_open), from };
-        self.first_below(1, 0..self.leaves, search)
+        let amount = usize::from(horizon == Horizon::Soon) + 2 * usize::from(is_open);
+        let start = self.starts.get(&(demand, amount)).copied().unwrap_or(0);
+        let found = self.first_from(start, demand, amount);
+        self.starts.insert((demand, amount), found.unwrap_or(self.headrooms.len()));
+        found
     }
 
-    fn first_below(&self, at: usize, nodes: Range<usize>, search: Search) -> Option<usize> {
-        let peak = self.peaks[at][search.amount];
-        if nodes.end <= search.from || !search.demand.fits_in(peak) {
+    fn first_from(&self, start: usize, demand: ResourceVector, amount: usize) -> Option<usize> {
+        if start >= self.headrooms.len() {
+            return None;
+        }
+        let mut at = self.leaves + start;
+        loop {
+            let found = self.first_below(at, demand, amount);
+            if found.is_some() {
+                return found.filter(|node| *node < self.headrooms.len());
+            }
+            // The next subtree to the right: the sibling of the lowest left child on the way up.
+            while at % 2 == 1 {
+                at /= 2;
+            }
+            if at == 0 {
+                return None;
+            }
+            at += 1;
+        }
+    }
+
+    fn first_below(&self, at: usize, demand: ResourceVector, amount: usize) -> Option<usize> {
+        if !demand.fits_in(self.peaks[at][amount]) {
             return None;
         }
         if at >= self.leaves {
-            return Some(nodes.start).filter(|node| *node < self.headrooms.len());
+            return Some(at - self.leaves);
         }
-        let middle = nodes.start.midpoint(nodes.end);
-        let left = self.first_below(2 * at, nodes.start..middle, search);
-        left.or_else(|| self.first_below(2 * at + 1, middle..nodes.end, search))
+        let left = self.first_below(2 * at, demand, amount);
+        left.or_else(|| self.first_below(2 * at + 1, demand, amount))
     }
 
     fn larger(&self, at: usize) -> Amounts {
@@ -157,7 +156,8 @@ impl FreeIndex {
         std::array::from_fn(|amount| left[amount].max(right[amount]))
     }
 
-    fn amounts(&self, Headroom { now, soon }: Headroom) -> Amounts {
+    fn amounts(&self, headroom: Headroom) -> Amounts {
+        let (now, soon) = (headroom.at(Horizon::Now), headroom.at(Horizon::Soon));
         [now, soon, self.open(now), self.open(soon)]
     }
 

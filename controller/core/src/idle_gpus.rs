@@ -1,8 +1,6 @@
 //! R6: GPUs that idle because trainers without GPUs use the CPU or memory of their node.
 
 use crate::decision::{ScalingReason, WaitingReason};
-use crate::free_index::Horizon;
-use crate::placement;
 use crate::room::Shortage;
 use crate::round::Round;
 use crate::score::Rank;
@@ -16,20 +14,20 @@ const JOBS_MAX: usize = 16;
 ///
 /// A class does not protect them: a GPU is worth more than the CPU beside it, and trainers without GPUs can go elsewhere.
 pub(crate) fn free(round: &mut Round) {
-    let mut ranks: Vec<Rank> = round.ranks(|job| {
-        let shortage = job.misfit.map(|misfit| misfit.shortage);
-        job.spec.trainer.gpus > 0 && shortage == Some(Shortage::Nodes)
-    });
+    let no_room = WaitingReason::NoRoom { shortage: Shortage::Nodes };
+    let mut ranks: Vec<Rank> =
+        round.ranks(|job| job.spec.trainer.gpus > 0 && job.waiting.as_ref() == Some(&no_room));
     ranks.sort_unstable();
     for Rank { job, .. } in ranks.into_iter().take(JOBS_MAX) {
-        let Some((_, need)) = round.next_step(job) else { continue };
+        let gpus = round.jobs[job].spec.trainer.gpus;
+        let is_idle = |node: usize| round.room.node(node).gpus >= gpus;
+        let has_idle_gpus = (0..round.nodes.len()).any(is_idle);
+        let Some((_, need)) = round.next_step(job).filter(|_| has_idle_gpus) else { continue };
         let of = &round.jobs[job].spec.id;
         let reason = |score| ScalingReason::ForIdleGpu { score, of: of.clone() };
-        if placement::place(&mut round.room, &need, Horizon::Soon).is_ok()
-            || victims::make_room(round, &need, u32::MAX, false, reason).is_some()
-        {
+        let donors = victims::donors(round, |donor| donor.spec.trainer.gpus == 0);
+        if victims::make_room(round, &need, donors, reason).is_some() {
             round.jobs[job].waiting = Some(WaitingReason::RoomComing);
-            round.jobs[job].misfit = None;
         }
     }
 }

@@ -136,6 +136,11 @@ impl ElasticJob {
         self.sizes.iter().rfind(fits).copied().unwrap_or(self.min())
     }
 
+    /// What these containers take.
+    pub(crate) fn demand(&self, counts: ContainerCounts) -> ResourceVector {
+        self.trainer.times(counts.trainers) + self.pserver.times(counts.pservers)
+    }
+
     /// Its score at this size.
     #[must_use]
     pub fn score(&self, size: ContainerCounts) -> Score {

@@ -42,7 +42,6 @@ mod idle_gpus;
 mod job;
 mod minimums;
 mod overload;
-mod placement;
 mod plan;
 mod resources;
 mod room;

@@ -14,10 +14,9 @@ use std::collections::BTreeSet;
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::FixedSize;
-use crate::placement::{self, ContainerGroup, ContainerKind, Need, NodeShare, add_share};
 use crate::resources::ResourceVector;
-use crate::room::ClusterRoom;
-use crate::round::{KeptNodes, Round, RoundJob, sum};
+use crate::room::{ClusterRoom, Need};
+use crate::round::{Round, RoundJob, sum};
 use crate::victims;
 
 /// A wait of this length lifts a job by one class, so that a low class is served at last.
@@ -31,7 +30,7 @@ const SEARCHES_MAX: usize = 16;
 pub(crate) fn serve(round: &mut Round) {
     let mut searches = 0;
     let mut empty = None;
-    for Waiter { job, class, .. } in waiters(round) {
+    for Waiter { class: Reverse(class), job, .. } in waiters(round) {
         let (need, whole) = needs(round, job);
         let reason = if place(round, job, &need, Horizon::Now) {
             WaitingReason::MinimumAsked
@@ -57,10 +56,10 @@ pub(crate) fn serve(round: &mut Round) {
 /// A job below its minimum, in the order of service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiter {
-    lifted: Reverse<u32>,
+    /// Lifted by its wait.
+    class: Reverse<u32>,
     submitted_ms: u64,
     job: usize,
-    class: u32,
 }
 
 fn waiters(round: &Round) -> BTreeSet<Waiter> {
@@ -69,9 +68,8 @@ fn waiters(round: &Round) -> BTreeSet<Waiter> {
         // The numbers of other fixed jobs are not known to be right.
         let is_served = !has_minimum && matches!(spec.fixed, None | Some(FixedSize::Pinned));
         let lift = u32::try_from(spec.waited_ms(round.now_ms) / LIFT_MS).unwrap_or(u32::MAX);
-        let class = spec.class.saturating_add(lift);
-        let submitted_ms = spec.submitted_ms;
-        is_served.then_some(Waiter { lifted: Reverse(class), submitted_ms, job, class })
+        let class = Reverse(spec.class.saturating_add(lift));
+        is_served.then_some(Waiter { class, submitted_ms: spec.submitted_ms, job })
     };
     (0..round.jobs.len()).filter_map(waiter).collect()
 }
@@ -81,45 +79,31 @@ fn needs(round: &mut Round, at: usize) -> (Need, Need) {
     let job = &mut round.jobs[at];
     let min = job.spec.min();
     if !min.is_within(job.size) {
-        let size = job.size + min.minus(job.size);
-        round.settle(at, size);
-        round.jobs[at].reason = Some(ScalingReason::BelowMinimum);
+        job.size = job.size + min.minus(job.size);
+        job.reason = Some(ScalingReason::BelowMinimum);
     }
-    let lacks = min.minus(sum(&round.jobs[at].held));
-    let mut lacks = round.need(at, lacks, false);
-    let mut whole = round.need(at, min, false);
-    if let Some(demand) = round.jobs[at].spec.master {
-        let master = ContainerGroup { kind: ContainerKind::Master, demand, count: 1, from: 0 };
-        lacks.groups.push(master);
-        whole.groups.push(master);
-    }
-    (lacks, whole)
+    let lacks = min.minus(sum(&job.held));
+    (round.need(at, lacks, false), round.need(at, min, false))
 }
 
 fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
-    let placed = placement::place(&mut round.room, need, horizon);
-    placed.map(|shares| expect(round, job, shares)).is_ok()
+    let placed = round.room.place(need, horizon);
+    placed.map(|nodes| round.expect(job, need, &nodes)).is_ok()
 }
 
 /// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if others do not suffice.
 fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let of = &round.jobs[job].spec.id;
-    let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
     let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
-    let mut placed = None;
-    if !has_gpus {
-        placed = victims::make_room(round, need, class, false, reason);
-    }
-    let placed = placed.or_else(|| victims::make_room(round, need, class, true, reason));
-    placed.map(|shares| expect(round, job, shares)).is_some()
-}
-
-fn expect(round: &mut Round, job: usize, shares: Vec<NodeShare>) {
-    let job = &mut round.jobs[job];
-    for share in shares {
-        job.unplaced = job.unplaced.minus(share.counts);
-        add_share(&mut job.expected, share.node, share.counts);
-    }
+    let donors_with_gpus = if has_gpus { &[true][..] } else { &[false, true] };
+    let placed = donors_with_gpus.iter().find_map(|with_gpus| {
+        let donors = victims::donors(round, |donor| {
+            donor.spec.class <= class && (*with_gpus || donor.spec.trainer.gpus == 0)
+        });
+        let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
+        victims::make_room(round, need, donors, reason)
+    });
+    placed.map(|nodes| round.expect(job, need, &nodes)).is_some()
 }
 
 /// The cluster and its queues without any container.
@@ -127,15 +111,16 @@ fn empty_room(round: &Round) -> ClusterRoom {
     let nodes = round.nodes.iter().map(|node| Headroom::new(node.total)).collect();
     let queues = round.cluster.queues.iter();
     let queues = queues.map(|queue| queue.most.unwrap_or(ResourceVector::UNLIMITED));
-    let limit = Headroom::new(ResourceVector::UNLIMITED);
-    ClusterRoom::new(FreeIndex::new(nodes, Vec::new()), queues.map(Headroom::new).collect(), limit)
+    ClusterRoom {
+        index: FreeIndex::new(nodes, Vec::new()),
+        queues: queues.map(Headroom::new).collect(),
+        limit: Headroom::new(ResourceVector::UNLIMITED),
+    }
 }
 
 fn fits_empty(empty: &mut ClusterRoom, whole: &Need) -> bool {
-    let mark = empty.mark();
-    let fits = placement::place(empty, whole, Horizon::Now).is_ok();
-    empty.roll_back(mark);
-    fits
+    let placed = empty.place(whole, Horizon::Now);
+    placed.map(|nodes| empty.remove(whole, Horizon::Now, &nodes)).is_ok()
 }
 
 /// Keeps the nodes where the minimum would fit from the growth of its class and lower ones: those with most room, as many as it
@@ -149,13 +134,13 @@ fn keep_nodes(round: &mut Round, class: u32, whole: &Need) -> usize {
     let mut missing: i64 = demands.map(|group| i64::from(group.count)).sum();
     let fitting = |node: &usize| demand.fits_in(round.nodes[*node].total);
     let mut nodes: Vec<usize> = (0..round.nodes.len()).filter(fitting).collect();
-    nodes.sort_by_key(|node| Reverse(round.room.node(*node).soon.ratio(demand)));
+    nodes.sort_by_key(|node| Reverse(round.room.node(*node).ratio(demand)));
     nodes.retain(|node| {
         let is_needed = missing > 0;
         missing -= (round.nodes[*node].total.ratio(demand) / 1024).max(1);
         is_needed
     });
     let count = nodes.len();
-    round.kept.push(KeptNodes { class, nodes });
+    round.kept.entry(Reverse(class)).or_default().extend(nodes);
     count
 }

@@ -1,10 +1,9 @@
 //! One round: the rules in their order, and what they came to.
 
 use crate::cluster::ClusterState;
-use crate::decision::{ScalingDecision, ScalingPlan, WaitingJob};
+use crate::decision::{ScalingDecision, ScalingPlan, ScalingReason, WaitingJob};
 use crate::job::{ElasticJob, NodeContainers};
-use crate::placement::NodeShare;
-use crate::round::Round;
+use crate::round::{PlacedContainers, Round};
 use crate::{asked, excess, fairness, growth, idle_gpus, minimums, overload};
 
 /// Decides the sizes of jobs. `jobs`: in any order, each id once. `now_ms`: of the clock of all times in the jobs but
@@ -26,19 +25,23 @@ pub fn plan(cluster: &ClusterState, jobs: &[ElasticJob], now_ms: u64) -> Scaling
 
 fn outcome(round: Round) -> ScalingPlan {
     let mut plan = ScalingPlan::default();
-    let names = |shares: &[NodeShare]| -> Vec<NodeContainers> {
-        let named = shares.iter().map(|share| NodeContainers {
-            node: round.nodes[share.node].name.clone(),
-            counts: share.counts,
-        });
-        let mut named: Vec<_> = named.collect();
+    let names = |containers: &PlacedContainers| -> Vec<NodeContainers> {
+        let mut named: Vec<_> = containers
+            .iter()
+            .map(|(node, counts)| NodeContainers {
+                node: round.nodes[*node].name.clone(),
+                counts: *counts,
+            })
+            .collect();
         named.sort_by(|a, b| a.node.cmp(&b.node));
         named
     };
     for job in &round.jobs {
         let (from, to, id) = (job.spec.wanted, job.size, job.spec.id.clone());
         if let Some(reason) = job.reason.clone().filter(|_| from != to) {
-            let (leave, room) = (names(&job.left), names(&job.grown));
+            let leave = names(&job.left);
+            let has_grown = matches!(reason, ScalingReason::FreeRoom { .. });
+            let room = if has_grown { names(&job.expected) } else { Vec::new() };
             plan.decisions.push(ScalingDecision { job: id.clone(), from, to, reason, leave, room });
         }
         if let Some(reason) = job.waiting.clone() {

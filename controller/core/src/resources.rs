@@ -77,17 +77,12 @@ impl ResourceVector {
         })
     }
 
-    /// The resources of which this is below 0, each as 1.
-    pub(crate) fn lacking(self) -> Self {
-        let lacks = |amount: i64| i64::from(amount < 0);
-        Self::new(lacks(self.gpus), lacks(self.vcores), lacks(self.memory_mib))
-    }
-
-    /// Whether both have more than 0 of the same resource.
-    pub(crate) fn overlaps(self, other: Self) -> bool {
-        (self.gpus > 0 && other.gpus > 0)
-            || (self.vcores > 0 && other.vcores > 0)
-            || (self.memory_mib > 0 && other.memory_mib > 0)
+    /// Whether this asks for a resource of which `room` has less than 0.
+    pub(crate) fn uses_lacking(self, room: Self) -> bool {
+        let lacks = |asked: i64, has: i64| asked > 0 && has < 0;
+        lacks(self.gpus, room.gpus)
+            || lacks(self.vcores, room.vcores)
+            || lacks(self.memory_mib, room.memory_mib)
     }
 
     /// How often `part` fits, in 1/1024.

@@ -1,11 +1,13 @@
-//! The working copy of nodes, queues and the limit. Steps on it can be taken back.
+//! The working copy of nodes, queues and the limit, and what is placed on it.
 
 use std::fmt;
+use std::iter::repeat_n;
 
 use serde::{Deserialize, Serialize};
 
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::resources::ResourceVector;
+use crate::sizes::ContainerCounts;
 
 /// What lacks for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,163 +31,112 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// A container that does not fit.
+/// Equal containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Misfit {
-    pub shortage: Shortage,
+pub(crate) struct ContainerGroup {
+    /// What one of them adds to the size of the job: a trainer or a pserver. An ApplicationMaster adds nothing.
+    pub one: ContainerCounts,
     pub demand: ResourceVector,
+    pub count: u32,
 }
 
-/// A container to place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    pub demand: ResourceVector,
+/// Containers of an application that are placed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Largest first, which packs better.
+    pub groups: Vec<ContainerGroup>,
     pub queue: Option<usize>,
     /// Growth stays within the limit of the load, and leaves CPU and memory to idle GPUs.
     pub is_growth: bool,
-    pub horizon: Horizon,
 }
 
-/// Nodes where a container may fit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Candidates<'n> {
-    From(usize),
-    Only(&'n [usize]),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum RoomPart {
-    Node(usize),
-    Queue(usize),
-    Limit,
+impl Need {
+    /// Each container's group, in the order in which they are placed.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = &ContainerGroup> {
+        self.groups.iter().flat_map(|group| repeat_n(group, group.count as usize))
+    }
 }
 
 /// Room of nodes, of queues and below the limit.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterRoom {
-    index: FreeIndex,
-    queues: Vec<Headroom>,
-    limit: Headroom,
-    /// Earlier values, oldest first.
-    undo: Vec<(RoomPart, Headroom)>,
+    pub index: FreeIndex,
+    pub queues: Vec<Headroom>,
+    pub limit: Headroom,
 }
 
 impl ClusterRoom {
-    pub(crate) fn new(index: FreeIndex, queues: Vec<Headroom>, limit: Headroom) -> Self {
-        Self { index, queues, limit, undo: Vec::new() }
+    /// What is free on a node after all releases.
+    pub(crate) fn node(&self, node: usize) -> ResourceVector {
+        self.index.headroom(node).at(Horizon::Soon)
     }
 
-    pub(crate) fn node(&self, node: usize) -> Headroom {
-        self.index.headroom(node)
+    /// Places all containers, or leaves the room as it is. Returns the node of each.
+    pub(crate) fn place(&mut self, need: &Need, horizon: Horizon) -> Result<Vec<usize>, Shortage> {
+        let mut nodes = Vec::new();
+        let placed = self.place_further(need, horizon, &mut nodes);
+        if placed.is_err() {
+            self.remove(need, horizon, &nodes);
+        }
+        placed.map(|()| nodes)
     }
 
-    pub(crate) fn limit(&self) -> Headroom {
-        self.limit
+    /// Places the containers after those on `nodes`, up to the first that does not fit.
+    pub(crate) fn place_further(
+        &mut self,
+        need: &Need,
+        horizon: Horizon,
+        nodes: &mut Vec<usize>,
+    ) -> Result<(), Shortage> {
+        for ContainerGroup { demand, .. } in need.containers().skip(nodes.len()) {
+            let node = self.node_for(*demand, need, horizon)?;
+            self.change(node, need.queue, ResourceVector::default() - *demand, horizon);
+            nodes.push(node);
+        }
+        Ok(())
     }
 
-    /// The present state, for [`ClusterRoom::roll_back`].
-    pub(crate) fn mark(&self) -> usize {
-        self.undo.len()
-    }
-
-    /// Takes back all steps since the mark.
-    pub(crate) fn roll_back(&mut self, mark: usize) {
-        while self.undo.len() > mark {
-            let (place, before) = self.undo.pop().expect("longer than the mark");
-            self.put(place, before);
+    /// Takes back what has been placed.
+    pub(crate) fn remove(&mut self, need: &Need, horizon: Horizon, nodes: &[usize]) {
+        for (group, node) in need.containers().zip(nodes) {
+            self.change(*node, need.queue, group.demand, horizon);
         }
     }
 
-    /// Places a container on the first of the nodes with room.
-    pub(crate) fn place(&mut self, claim: Claim, among: Candidates) -> Result<usize, Misfit> {
-        let Claim { demand, queue, is_growth, horizon } = claim;
-        let misfit = |shortage| Misfit { shortage, demand };
-        let is_open = is_growth && demand.gpus == 0;
-        let node = match among {
-            Candidates::From(from) => self.index.first(demand, horizon, is_open, from),
-            Candidates::Only(nodes) => {
-                let fits = |node: &usize| self.index.fits(*node, demand, horizon, is_open);
-                nodes.iter().copied().find(fits)
-            }
-        };
-        // First, so that the caller need not search again once queue and limit have room.
-        let node = node.ok_or(misfit(Shortage::Nodes))?;
-        if let Some(queue) = queue
-            && !demand.fits_in(self.queues[queue].at(horizon))
-        {
-            return Err(misfit(Shortage::Queue));
+    fn node_for(
+        &mut self,
+        demand: ResourceVector,
+        need: &Need,
+        horizon: Horizon,
+    ) -> Result<usize, Shortage> {
+        let is_open = need.is_growth && demand.gpus == 0;
+        let node = self.index.first(demand, horizon, is_open).ok_or(Shortage::Nodes)?;
+        if need.queue.is_some_and(|queue| !demand.fits_in(self.queues[queue].at(horizon))) {
+            return Err(Shortage::Queue);
         }
-        if is_growth && !demand.fits_in(self.limit.at(horizon)) {
-            return Err(misfit(Shortage::Limit));
+        if need.is_growth && !demand.fits_in(self.limit.at(horizon)) {
+            return Err(Shortage::Limit);
         }
-        self.change_all(node, queue, |headroom| headroom.take(demand, horizon));
         Ok(node)
     }
 
-    /// Containers are going to be released.
-    pub(crate) fn release(&mut self, node: usize, queue: Option<usize>, demand: ResourceVector) {
-        self.change_all(node, queue, |headroom| headroom.release(demand));
-    }
-
-    /// Keeps a released container after all, if its room is not in use. Whether it was possible.
-    pub(crate) fn take_again(
+    /// What a container changes: its node, its queue, the load of the cluster. `amount` is positive for one that leaves.
+    pub(crate) fn change(
         &mut self,
         node: usize,
         queue: Option<usize>,
-        demand: ResourceVector,
-    ) -> bool {
-        let fits = demand.fits_in(self.node(node).soon)
-            && queue.is_none_or(|queue| demand.fits_in(self.queues[queue].soon));
-        if fits {
-            self.change_all(node, queue, |headroom| headroom.take(demand, Horizon::Soon));
+        amount: ResourceVector,
+        horizon: Horizon,
+    ) {
+        self.index.set(node, self.index.headroom(node).plus(amount, horizon));
+        self.limit = self.limit.plus(amount, horizon);
+        if let Some(queue) = queue {
+            self.queues[queue] = self.queues[queue].plus(amount, horizon);
         }
-        fits
-    }
-
-    /// Counts as load what is not on a node yet.
-    pub(crate) fn load(&mut self, demand: ResourceVector) {
-        self.change(RoomPart::Limit, |headroom| headroom.take(demand, Horizon::Now));
-    }
-
-    /// What was counted as load has been placed and counted once more. `free`: room below the limit before that.
-    pub(crate) fn unload(&mut self, demand: ResourceVector, free: ResourceVector) {
-        self.change(RoomPart::Limit, |headroom| {
-            headroom.soon += demand;
-            headroom.now = free.min(headroom.soon);
-        });
     }
 
     /// The node does not take further containers.
     pub(crate) fn close(&mut self, node: usize) {
-        self.change(RoomPart::Node(node), |headroom| *headroom = Headroom::CLOSED);
-    }
-
-    /// What a container changes: its node, its queue, the load of the cluster.
-    fn change_all(&mut self, node: usize, queue: Option<usize>, change: impl Fn(&mut Headroom)) {
-        self.change(RoomPart::Node(node), &change);
-        self.change(RoomPart::Limit, &change);
-        if let Some(queue) = queue {
-            self.change(RoomPart::Queue(queue), &change);
-        }
-    }
-
-    fn change(&mut self, place: RoomPart, change: impl FnOnce(&mut Headroom)) {
-        let before = match place {
-            RoomPart::Node(node) => self.index.headroom(node),
-            RoomPart::Queue(queue) => self.queues[queue],
-            RoomPart::Limit => self.limit,
-        };
-        let mut after = before;
-        change(&mut after);
-        self.undo.push((place, before));
-        self.put(place, after);
-    }
-
-    fn put(&mut self, place: RoomPart, headroom: Headroom) {
-        match place {
-            RoomPart::Node(node) => self.index.set(node, headroom),
-            RoomPart::Queue(queue) => self.queues[queue] = headroom,
-            RoomPart::Limit => self.limit = headroom,
-        }
+        self.index.set(node, Headroom::CLOSED);
     }
 }

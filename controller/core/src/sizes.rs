@@ -1,6 +1,6 @@
 //! The sizes that a job can use, between its minimum and its top.
 
-use std::ops::{Add, Sub};
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,15 +53,6 @@ impl Add for ContainerCounts {
             trainers: self.trainers.saturating_add(other.trainers),
             pservers: self.pservers.saturating_add(other.pservers),
         }
-    }
-}
-
-impl Sub for ContainerCounts {
-    type Output = Self;
-
-    /// Stops at 0, as [`ContainerCounts::minus`].
-    fn sub(self, other: Self) -> Self {
-        self.minus(other)
     }
 }
 

@@ -1,165 +1,130 @@
-//! The search for jobs that give room to a minimum.
+//! The search for jobs that give room to other containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
-use crate::placement::{self, Need, NodeShare, PartialPlacement};
-use crate::room::Misfit;
-use crate::round::{ReleasedContainer, Round, RoundJob};
+use crate::resources::ResourceVector;
+use crate::room::{Need, Shortage};
+use crate::round::{Round, RoundJob, SizeStep, Wanted};
 use crate::score::{Rank, Score};
 use crate::sizes::ContainerCounts;
 
 /// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
 const STEPS_MAX: usize = 1_024;
 
-/// A size that a job gives.
-#[derive(Debug)]
-struct VictimStep {
-    job: usize,
-    /// By how much the job becomes smaller.
-    counts: ContainerCounts,
-    /// What this frees; empty for a request without room.
-    released: Vec<ReleasedContainer>,
-}
-
-/// Places the need on room that jobs of this or a lower class give up, by `reason` of the score that they had. `with_gpus`: jobs
-/// whose trainers have GPUs give as well. The round is unchanged if it does not fit.
+/// Places the need on what is free, on what is being released, and on what other jobs give up, by `reason` of the score that they
+/// had. Returns the node of each container. The round is unchanged if it does not fit.
+///
+/// `floors`: the least size of each job that gives, by job. Jobs give one size at a time, highest rank first. Then each size
+/// without which the need fits as well is spared, the last taken first.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
-    class: u32,
-    with_gpus: bool,
+    floors: BTreeMap<usize, ContainerCounts>,
     reason: impl Fn(Score) -> ScalingReason,
-) -> Option<Vec<NodeShare>> {
-    let steps = find(round, class, need, with_gpus)?;
-    for step in &steps {
+) -> Option<Vec<usize>> {
+    if let Ok(nodes) = round.room.place(need, Horizon::Soon) {
+        return Some(nodes);
+    }
+    let steps = Donors::new(round, floors).take(round, need);
+    // Placed again from the beginning, the need may not fit.
+    if !fits(round, need) {
+        steps.iter().rev().for_each(|step| round.spare(step));
+        return None;
+    }
+    for step in spare_unneeded(round, need, steps) {
         let RoundJob { spec, size, .. } = round.jobs[step.job];
-        for released in &step.released {
-            round.release(step.job, *released);
+        let before = spec.size_above(size).expect("it has given this step");
+        round.jobs[step.job].reason = Some(reason(spec.score(before)));
+    }
+    round.room.place(need, Horizon::Soon).ok()
+}
+
+/// The jobs that can give and that this is true of, with their minimum.
+pub(crate) fn donors<'a>(
+    round: &Round<'a>,
+    gives: impl Fn(&RoundJob<'a>) -> bool,
+) -> BTreeMap<usize, ContainerCounts> {
+    let jobs = round.jobs.iter().enumerate().filter(|(_, job)| job.can_give() && gives(job));
+    jobs.map(|(at, job)| (at, job.spec.min())).collect()
+}
+
+fn fits(round: &mut Round, need: &Need) -> bool {
+    let placed = round.room.place(need, Horizon::Soon);
+    placed.map(|nodes| round.room.remove(need, Horizon::Soon, &nodes)).is_ok()
+}
+
+/// Jobs that can give.
+struct Donors {
+    ranks: BTreeSet<Rank>,
+    /// The least size of each, by job.
+    floors: BTreeMap<usize, ContainerCounts>,
+    /// By node: what it has free if all of them give all that they can there.
+    reach: Vec<ResourceVector>,
+}
+
+impl Donors {
+    fn new(round: &Round, floors: BTreeMap<usize, ContainerCounts>) -> Self {
+        let mut reach: Vec<_> = (0..round.nodes.len()).map(|node| round.room.node(node)).collect();
+        for (at, least) in &floors {
+            let job = &round.jobs[*at];
+            let most = job.size.minus(*least);
+            for (node, counts) in job.held.iter().chain(&job.expected) {
+                reach[*node] += job.spec.demand(counts.minus(counts.minus(most)));
+            }
         }
-        round.jobs[step.job].reason = Some(reason(spec.score(size)));
-        // Steps that are left release as many containers as the same number of sizes, from the present one down.
-        round.settle(step.job, spec.size_below(size).expect("it has given this step"));
+        Self { ranks: floors.keys().map(|job| round.rank(*job)).collect(), floors, reach }
     }
-    let placed = placement::place(&mut round.room, need, Horizon::Soon).ok();
-    debug_assert!(placed.is_some(), "the search has placed it");
-    placed
-}
 
-/// The sizes to take from jobs of this or a lower class so that the need fits, each of them needed. The round stays as it is.
-fn find(round: &mut Round, class: u32, need: &Need, with_gpus: bool) -> Option<Vec<VictimStep>> {
-    let mark = round.room.mark();
-    let mut before = BTreeMap::new();
-    let candidates = round.ranks(|job| {
-        job.can_give() && job.spec.class <= class && (with_gpus || job.spec.trainer.gpus == 0)
-    });
-    let mut steps = take_until_fit(round, candidates, need, &mut before);
-    if let Some(steps) = &mut steps {
-        spare_unused(round, steps);
-    }
-    for (job, state) in before {
-        round.jobs[job] = state;
-    }
-    round.room.roll_back(mark);
-    // Placed in another order than on trial, they may not fit.
-    let mut steps = steps.filter(|steps| fits(round, need, steps, None))?;
-    spare_unneeded(round, need, &mut steps);
-    Some(steps)
-}
-
-/// Takes one size at a time, highest rank first, until the need is placed.
-fn take_until_fit<'a>(
-    round: &mut Round<'a>,
-    mut ranks: BTreeSet<Rank>,
-    need: &Need,
-    before: &mut BTreeMap<usize, RoundJob<'a>>,
-) -> Option<Vec<VictimStep>> {
-    let mut steps: Vec<VictimStep> = Vec::new();
-    let mut placement = PartialPlacement::new(need, Horizon::Soon);
-    let mut released = Vec::new();
-    while let Err(misfit) = placement.advance(&mut round.room, &released) {
-        let helps = |job: usize| round.can_help(job, misfit, need.queue);
-        let rank = ranks.iter().rev().find(|rank| helps(rank.job)).copied();
-        let rank = rank.filter(|_| steps.len() < STEPS_MAX)?;
-        ranks.remove(&rank);
-        before.entry(rank.job).or_insert_with(|| round.jobs[rank.job].clone());
-        let step = take(round, rank.job, misfit);
-        released = step.released.iter().map(|released| released.node).collect();
-        steps.push(step);
-        if round.jobs[rank.job].can_give() {
-            ranks.insert(round.rank(rank.job));
+    /// Takes sizes until the need is placed, or the donors cannot help.
+    fn take(mut self, round: &mut Round, need: &Need) -> Vec<SizeStep> {
+        let (mut steps, mut nodes) = (Vec::new(), Vec::new());
+        while let Err(shortage) = round.room.place_further(need, Horizon::Soon, &mut nodes) {
+            let group = need.containers().nth(nodes.len()).expect("it does not fit");
+            let wanted = Wanted { demand: group.demand, reach: &self.reach };
+            let helps = |rank: &&Rank| {
+                let job = &round.jobs[rank.job];
+                match shortage {
+                    Shortage::Queue => job.queue == need.queue,
+                    Shortage::Limit => true,
+                    Shortage::Nodes => {
+                        let mut nodes = job.held.keys().chain(job.expected.keys());
+                        nodes.any(|node| wanted.demand.fits_in(wanted.reach[*node]))
+                    }
+                }
+            };
+            let donor = self.ranks.iter().rev().find(helps).copied();
+            let Some(rank) = donor.filter(|_| steps.len() < STEPS_MAX) else { break };
+            self.ranks.remove(&rank);
+            steps.push(round.shrink(rank.job, Some(wanted)));
+            if self.floors[&rank.job].trainers < round.jobs[rank.job].size.trainers {
+                self.ranks.insert(round.rank(rank.job));
+            }
         }
+        round.room.remove(need, Horizon::Soon, &nodes);
+        steps
     }
-    Some(steps)
 }
 
-fn take(round: &mut Round, job: usize, misfit: Misfit) -> VictimStep {
-    let size = round.jobs[job].size;
-    let released = round.shrink(job, Some(misfit.demand));
-    VictimStep { job, counts: size.minus(round.jobs[job].size), released }
-}
-
-/// Spares what has become free beside the placed containers. It is quick, and leaves few steps to the exact test.
-fn spare_unused(round: &mut Round, steps: &mut Vec<VictimStep>) {
+/// Returns the steps that are left.
+fn spare_unneeded(round: &mut Round, need: &Need, mut steps: Vec<SizeStep>) -> Vec<SizeStep> {
     for at in (0..steps.len()).rev() {
-        let mark = round.room.mark();
-        let mut released = steps[at].released.iter();
-        let is_unused = released.all(|released| round.take_again(steps[at].job, *released));
-        if is_unused && may_be_spared(steps, at) {
-            spare(steps, at);
+        let step = &steps[at];
+        let RoundJob { spec, size, .. } = round.jobs[step.job];
+        // A job gives its sizes in their order, and withdraws requests before it releases containers.
+        let is_last = steps[at + 1..].iter().all(|later| later.job != step.job);
+        let is_size = spec.size_above(size) == Some(size + step.counts);
+        let may_be_spared = is_last || (is_size && step.is_held());
+        if !may_be_spared {
+            continue;
+        }
+        round.spare(step);
+        if fits(round, need) {
+            steps.remove(at);
         } else {
-            round.room.roll_back(mark);
+            round.take(&steps[at]);
         }
     }
-}
-
-/// Spares each size without which the containers, placed again, fit as well.
-fn spare_unneeded(round: &mut Round, need: &Need, steps: &mut Vec<VictimStep>) {
-    for at in (0..steps.len()).rev() {
-        if may_be_spared(steps, at) && fits(round, need, steps, Some(at)) {
-            spare(steps, at);
-        }
-    }
-}
-
-/// Whether the need fits onto what the steps release, except the step `without`.
-fn fits(round: &mut Round, need: &Need, steps: &[VictimStep], without: Option<usize>) -> bool {
-    let mark = round.room.mark();
-    for (_, step) in steps.iter().enumerate().filter(|(at, _)| Some(*at) != without) {
-        for released in &step.released {
-            round.release_room(step.job, *released);
-        }
-    }
-    let fits = placement::place(&mut round.room, need, Horizon::Soon).is_ok();
-    round.room.roll_back(mark);
-    fits
-}
-
-/// The last step of the job from `at` on.
-fn last_of_job(steps: &[VictimStep], at: usize) -> usize {
-    let same = |other: &VictimStep| other.job == steps[at].job;
-    steps.iter().rposition(same).expect("the step itself")
-}
-
-/// A job gives up its sizes in their order. An earlier step is as good as its last one if both release as many containers: not if
-/// a step withdraws requests, which a job does first.
-fn may_be_spared(steps: &[VictimStep], at: usize) -> bool {
-    let last = last_of_job(steps, at);
-    let releases_all = |step: &VictimStep| {
-        let count = (step.counts.trainers + step.counts.pservers) as usize;
-        step.released.iter().filter(|released| !released.was_expected).count() == count
-    };
-    last == at
-        || (steps[last].counts == steps[at].counts
-            && releases_all(&steps[at])
-            && releases_all(&steps[last]))
-}
-
-/// The job keeps what the step releases, and gives a size less.
-fn spare(steps: &mut Vec<VictimStep>, at: usize) {
-    let last = steps.remove(last_of_job(steps, at));
-    if let Some(step) = steps.get_mut(at).filter(|step| step.job == last.job) {
-        step.released = last.released;
-    }
+    steps
 }
