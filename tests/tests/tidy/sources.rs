@@ -69,8 +69,7 @@ pub fn product() -> Vec<Source> {
 /// Path from the root and text of each Rust file in the members of the workspace, tests included, without generated ones.
 pub fn all() -> Vec<(String, String)> {
     let root = root();
-    let folders =
-        ["am", "bench", "container", "controller", "cli", "shared", "examples", "tests"];
+    let folders = ["am", "bench", "container", "controller", "cli", "shared", "examples", "tests"];
     let files = folders.iter().flat_map(|folder| rust_files(&root.join(folder)));
     let texts = files.map(|path| {
         let text = std::fs::read_to_string(&path).expect("a source file is readable");
