@@ -84,7 +84,7 @@ impl Fleet {
             let info = container.and_then(|container| self.slots.containers.get(container));
             info.is_some_and(|info| info.is_departing)
         };
-        let pservers = self.slots.from_index(Role::Pserver, 0);
+        let pservers = self.slots.range_from(Role::Pserver, 0);
         pservers.map(|(slot, _)| *slot).filter(leaves).collect()
     }
 

@@ -122,7 +122,7 @@ impl Fleet {
     pub(crate) fn unwanted_pservers(&self) -> impl Iterator<Item = Slot> + '_ {
         // Asked with nearly every event: slots that are wanted are not looked at.
         let wanted = self.wanted.pservers.saturating_add(self.spares.pservers);
-        let unwanted = self.slots.from_index(Role::Pserver, wanted).filter(
+        let unwanted = self.slots.range_from(Role::Pserver, wanted).filter(
             |(_, entry)| matches!(&entry.status, SlotStatus::Held(held) if held.draining.is_none()),
         );
         unwanted.map(|(slot, _)| *slot)

@@ -216,13 +216,13 @@ impl Slots {
     }
 
     /// The slots of a role, from this index on.
-    pub(crate) fn from_index(&self, role: Role, index: u32) -> Range<'_, Slot, SlotEntry> {
+    pub(crate) fn range_from(&self, role: Role, index: u32) -> Range<'_, Slot, SlotEntry> {
         self.entries.range(Slot { role, index }..=Slot { role, index: u32::MAX })
     }
 
     /// All registered containers of a role, by slot.
     pub(crate) fn holders(&self, role: Role) -> impl Iterator<Item = &RegisteredContainer> {
-        self.from_index(role, 0).filter_map(|(_, entry)| match &entry.status {
+        self.range_from(role, 0).filter_map(|(_, entry)| match &entry.status {
             SlotStatus::Held(holder) => Some(&**holder),
             SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
         })
