@@ -77,8 +77,8 @@ fn scale(job: &YarnJob<'_>, id: &str, pservers: u32) -> Result<()> {
     Ok(())
 }
 
-/// The processes that die, and whether one of them has the only copy of a shard.
-fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Process>, bool)> {
+/// The processes that die, and how many of them have the only copy of a shard: each may cost a rollback of its own.
+fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Process>, usize)> {
     let copies = view.replication.as_ref().context("it is elastic")?;
     let refill = copies.refills.first().context("a shard moves")?;
     let processes = job.processes();
@@ -101,8 +101,8 @@ fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Proc
         let served = process.slot.and_then(|slot| copies.served.get(&slot));
         served.is_some_and(|shards| *shards > 0)
     };
-    let may_roll_back = lost.iter().any(serves);
-    Ok((lost, may_roll_back))
+    let only_copies = lost.iter().filter(|process| serves(process)).count();
+    Ok((lost, only_copies))
 }
 
 /// Pservers grow from few to many, and what the victim is dies meanwhile; then they shrink again.
@@ -120,7 +120,7 @@ fn round(
     let view = submitted.wait_for("shards move", LIMIT, |view| {
         view.replication.as_ref().is_some_and(|copies| !copies.refills.is_empty())
     })?;
-    let (lost, may_roll_back) = lost(victim, submitted, &view)?;
+    let (lost, only_copies) = lost(victim, submitted, &view)?;
     ensure!(!lost.is_empty(), "{victim:?} of {:?}", submitted.processes());
     let node = lost[0].node;
     if matches!(victim, Victim::Node) {
@@ -145,8 +145,8 @@ fn round(
     let rolled_back = submitted.rollbacks().len() - rollbacks;
     let slots: Vec<Slot> = lost.iter().filter_map(|process| process.slot).collect();
     println!("{victim:?}, {slots:?} lost in moves: {rolled_back} rollbacks, {}", after.epoch);
-    ensure!(rolled_back <= usize::from(may_roll_back), "{:?}", submitted.rollbacks());
-    if !may_roll_back {
+    ensure!(rolled_back <= only_copies, "{:?}", submitted.rollbacks());
+    if only_copies == 0 {
         ensure!(after.epoch == view.epoch, "{:?}, then {:?}", view.epoch, after.epoch);
     }
     scale(job, &submitted.id, FEW)?;
