@@ -97,17 +97,32 @@ impl Fleet {
     /// Sets which slots are to be filled: all pservers, the first trainers, and extra ones. Those that join
     /// first work, the others are spares.
     pub(super) fn set_wanted(&mut self) {
-        let trainers = self.wanted.trainers.saturating_add(self.spares.trainers);
-        let pservers = self.wanted.pservers.saturating_add(self.spares.pservers);
         self.slots.changed = true;
         self.slots.pservers = self.wanted.pservers;
-        for (slot, entry) in &mut self.slots.entries {
-            entry.wanted = match slot.role {
-                Role::Pserver => slot.index < pservers,
-                Role::Trainer if self.idle.has_released(*slot) => false,
-                Role::Trainer => slot.index < trainers || self.extra.is_wanted(*slot),
-            };
+        let slots = self.slots.entries.keys().copied();
+        let wanted: Vec<bool> = slots.map(|slot| self.has_part(slot)).collect();
+        for (entry, wanted) in self.slots.entries.values_mut().zip(wanted) {
+            entry.wanted = wanted;
         }
+    }
+
+    /// Whether a slot has a part in the job by the numbers of containers, also when the job ends.
+    fn has_part(&self, slot: Slot) -> bool {
+        match slot.role {
+            Role::Pserver => slot.index < self.wanted.pservers.saturating_add(self.spares.pservers),
+            Role::Trainer if self.idle.has_released(slot) => false,
+            Role::Trainer => {
+                let trainers = self.wanted.trainers.saturating_add(self.spares.trainers);
+                slot.index < trainers || self.extra.is_wanted(slot)
+            }
+        }
+    }
+
+    /// Whether a slot is empty and has a part in the job only if the numbers change.
+    pub(crate) fn is_unused(&self, slot: Slot) -> bool {
+        let entry = self.slots.entries.get(&slot);
+        let is_empty = entry.is_none_or(|slot| matches!(slot.status, SlotStatus::Empty { .. }));
+        is_empty && !self.has_part(slot)
     }
 
     /// The cluster has granted a container for an ask. Returns whether a process is started in it.

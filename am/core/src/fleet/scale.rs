@@ -105,12 +105,6 @@ impl Fleet {
         self.slots.entries.get(&slot).is_some_and(|entry| entry.wanted)
     }
 
-    /// Whether a slot has no part in the job at present: it is empty, and to stay so.
-    pub(crate) fn is_unused(&self, slot: Slot) -> bool {
-        let entry = self.slots.entries.get(&slot);
-        entry.is_none_or(|slot| !slot.wanted && matches!(slot.status, SlotStatus::Empty { .. }))
-    }
-
     /// Registered pservers that are to give their shards away: they are not wanted any more, or their nodes leave.
     pub(crate) fn emptied_pservers(&self) -> Vec<Slot> {
         let mut slots = self.departing_pservers();
