@@ -34,7 +34,7 @@ impl fmt::Display for Shortage {
 /// Equal containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerGroup {
-    /// What one of them adds to the size of the job: a trainer or a pserver. An ApplicationMaster adds nothing.
+    /// What each adds to the size of the job: a trainer or a pserver; empty for an ApplicationMaster.
     pub one: ContainerCounts,
     pub demand: ResourceVector,
     pub count: u32,
@@ -120,7 +120,7 @@ impl ClusterRoom {
         Ok(node)
     }
 
-    /// What a container changes: its node, its queue, the load of the cluster. `amount` is positive for one that leaves.
+    /// What a container changes: its node, its queue, the load of the cluster. `amount` is positive when it leaves.
     pub(crate) fn change(
         &mut self,
         node: usize,

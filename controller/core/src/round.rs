@@ -245,7 +245,7 @@ impl<'a> Round<'a> {
         step.released.iter().for_each(|container| self.release(step.job, *container));
     }
 
-    /// Takes a step back, of the last ones or one that releases as much as these.
+    /// Takes a step back: of the last steps, or with as much released as these.
     pub(crate) fn spare(&mut self, step: &SizeStep) {
         let job = &mut self.jobs[step.job];
         job.size = job.size + step.counts;

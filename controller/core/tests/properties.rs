@@ -109,7 +109,7 @@ fn total(containers: &[NodeContainers]) -> ContainerCounts {
 const TRAINER: ContainerCounts = ContainerCounts::new(1, 0);
 const PSERVER: ContainerCounts = ContainerCounts::new(0, 1);
 
-/// Places one of the sizes, if one fits.
+/// Places the first size that fits.
 fn sized(
     cluster: &mut ClusterState,
     queue: &str,
