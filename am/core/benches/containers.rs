@@ -318,15 +318,20 @@ impl Rig {
         self.settle();
     }
 
+    /// Those that keep containers from being given up for their silence.
+    fn heartbeats_uncounted(&mut self) {
+        let counted = (self.spent, self.worst);
+        self.heartbeats();
+        (self.spent, self.worst) = counted;
+    }
+
     /// Everything begins, and trainers that wait for the end of a window join. The heartbeats that keep containers from
     /// being given up for their silence meanwhile are a figure of their own and do not count here.
     fn start(&mut self) {
         self.on(recovered());
         for _ in 0..10 {
             self.now += 2_000;
-            let counted = (self.spent, self.worst);
-            self.heartbeats();
-            (self.spent, self.worst) = counted;
+            self.heartbeats_uncounted();
             self.on(Event::ClusterHeard);
         }
     }
@@ -389,9 +394,7 @@ impl Rig {
         for member in self.containers.keys().copied().collect::<Vec<_>>() {
             if self.now >= beaten + 1_000 {
                 beaten = self.now;
-                let counted = (self.spent, self.worst);
-                self.heartbeats();
-                (self.spent, self.worst) = counted;
+                self.heartbeats_uncounted();
             }
             let known = &self.containers[&member];
             let (container, tasks) = (known.container.clone(), known.tasks.clone());

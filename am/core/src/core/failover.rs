@@ -341,8 +341,9 @@ impl Core {
     fn moves_wait_for(&self) -> String {
         let wanted = (0..self.fleet.wanted().pservers).map(Slot::pserver);
         let mut missing = wanted.filter(|slot| self.fleet.holder(*slot).is_none());
-        let is_moving =
-            self.fleet.unwanted_pservers().next().is_some() || !self.refills().is_empty();
+        let is_filled = |view: &RecordedView| view.open_fills().next().is_some();
+        let is_moving = self.fleet.unwanted_pservers().next().is_some()
+            || self.stage.views().all().iter().any(is_filled);
         match missing.next() {
             Some(slot) => format!("a container for {slot}"),
             None if is_moving && !self.stage.is_in_phase() => {

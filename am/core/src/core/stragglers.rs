@@ -1,7 +1,7 @@
 //! Slow trainers: their lanes move, their tasks are shared, and those that are far too slow are replaced.
 
 use heddle_protocol::ids::Member;
-use heddle_protocol::view::{JobEvent, WarningCode};
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::work::lane_speed::LaneDecision;
@@ -24,7 +24,7 @@ impl Core {
             self.drain(slot);
         }
         self.assign_tasks();
-        self.adjust_extra_trainers();
+        self.want_extra_trainer();
         self.release_idle_trainers();
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}
@@ -50,8 +50,8 @@ impl Core {
         }
     }
 
-    /// A late task that no idle trainer has taken gets an extra trainer; extra trainers that have long been idle leave.
-    fn adjust_extra_trainers(&mut self) {
+    /// A late task that no idle trainer has taken gets an extra trainer.
+    fn want_extra_trainer(&mut self) {
         if self.ctx.config().spec.trainers.extra == 0 {
             return;
         }
@@ -62,11 +62,6 @@ impl Core {
                 "a task is late and no trainer is idle: {slot} is started for it (trainers.extra)"
             ));
         }
-        let work = &self.work;
-        let idle = self.fleet.leave_idle_extra_trainers(|it| work.has_work(it), &mut self.ctx);
-        for slot in idle {
-            self.drain(slot);
-        }
     }
 
     /// Trainers that have long been idle leave until there is work; a late task that waits for an idle one recalls it.
@@ -76,12 +71,7 @@ impl Core {
             self.fleet.recall_trainers(workers.len() + 1);
         }
         let idle = self.work.without_work(workers);
-        let released = self.fleet.release_idle_trainers(idle, &mut self.ctx);
-        if let Ok(trainers @ 1..) = u32::try_from(released.len()) {
-            let idle_ms = self.ctx.config().spec.trainers.idle_timeout.0;
-            self.ctx.notice(JobEvent::TrainersReleased { trainers, idle_ms });
-        }
-        for slot in released {
+        for slot in self.fleet.release_idle_trainers(idle, &mut self.ctx) {
             self.drain(slot);
         }
     }

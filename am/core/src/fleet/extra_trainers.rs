@@ -10,34 +10,33 @@
 //! them. A new attempt of the ApplicationMaster takes in those that register with it, and asks for none before a task is
 //! late again.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::job_spec::TrainerSpec;
 use heddle_protocol::mutation::Mutation;
 
 use super::Fleet;
 use super::slots::SlotStatus;
 use crate::context::Context;
-use crate::time::MonotonicMs;
 
 /// An extra trainer without work for this time leaves: ten times what a container usually takes to start.
-const IDLE_MS: u64 = 30_000;
+pub(super) const IDLE_MS: u64 = 30_000;
 
 /// Which extra trainers the job has.
 #[derive(Clone, Debug)]
 pub(super) struct ExtraTrainers {
     /// Indices of their slots.
     indices: Range<u32>,
-    /// Those to be filled, and since when their trainers are idle.
-    wanted: BTreeMap<u32, Option<MonotonicMs>>,
+    /// Those to be filled.
+    wanted: BTreeSet<u32>,
 }
 
 impl ExtraTrainers {
     pub(super) fn new(spec: &TrainerSpec) -> Self {
         let slots = spec.slots();
-        Self { indices: slots - spec.extra.min(slots)..slots, wanted: BTreeMap::new() }
+        Self { indices: slots - spec.extra.min(slots)..slots, wanted: BTreeSet::new() }
     }
 
     /// Whether a slot is one of an extra trainer.
@@ -47,7 +46,12 @@ impl ExtraTrainers {
 
     /// Whether a slot is to be filled by an extra trainer.
     pub(super) fn is_wanted(&self, slot: Slot) -> bool {
-        slot.role == Role::Trainer && self.wanted.contains_key(&slot.index)
+        slot.role == Role::Trainer && self.wanted.contains(&slot.index)
+    }
+
+    /// These are not needed any more.
+    pub(super) fn forget(&mut self, slots: &[Slot]) {
+        self.wanted.retain(|index| !slots.contains(&Slot::trainer(*index)));
     }
 
     /// How many there are, or are asked for.
@@ -67,9 +71,9 @@ impl Fleet {
             let entry = self.slots.entries.get(&Slot::trainer(*index));
             let is_empty =
                 entry.is_some_and(|entry| matches!(entry.status, SlotStatus::Empty { .. }));
-            is_empty && !self.extra.wanted.contains_key(index)
+            is_empty && !self.extra.wanted.contains(index)
         })?;
-        self.extra.wanted.insert(index, None);
+        self.extra.wanted.insert(index);
         self.set_wanted();
         Some(Slot::trainer(index))
     }
@@ -83,29 +87,11 @@ impl Fleet {
         self.leave_unwanted(ctx)
     }
 
-    /// Extra trainers that have been idle for long leave. Returns the slots that have to drain. Asked once a second while
-    /// work is dispatched.
-    pub(crate) fn leave_idle_extra_trainers(
-        &mut self,
-        has_work: impl Fn(Member) -> bool,
-        ctx: &mut Context,
-    ) -> Vec<Slot> {
-        let (slots, now) = (&self.slots, ctx.now());
-        let before = self.extra.wanted.len();
-        self.extra.wanted.retain(|index, idle_since| {
-            let holder = slots.holder(Slot::trainer(*index)).filter(|holder| holder.joined);
-            let is_idle = holder.is_some_and(|holder| !has_work(holder.member));
-            *idle_since = is_idle.then(|| idle_since.unwrap_or(now));
-            idle_since.is_none_or(|since| now.since(since) < IDLE_MS)
-        });
-        if self.extra.wanted.len() == before { Vec::new() } else { self.leave_unwanted(ctx) }
-    }
-
     /// A trainer that an earlier attempt started for late tasks registers: its slot is wanted again.
     pub(super) fn adopts_extra_trainer(&mut self, slot: Slot) -> bool {
         let adopts = self.adopting && self.extra.has(slot) && !self.extra.is_wanted(slot);
         if adopts {
-            self.extra.wanted.insert(slot.index, None);
+            self.extra.wanted.insert(slot.index);
             self.set_wanted();
         }
         adopts

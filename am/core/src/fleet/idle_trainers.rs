@@ -4,14 +4,15 @@
 //! lanes than trainers, or at the end of a phase fewer tasks. Its slot stays empty until there is work for it: when the work of
 //! a phase is dispatched, when a task is late, or when an operator sets the number of trainers.
 //!
-//! **Limits.** Time in which work is not dispatched does not count. Spares and extra trainers have rules of their own. A
-//! new attempt of the ApplicationMaster asks for all trainers again.
+//! **Limits.** Time in which work is not dispatched does not count. Extra trainers have a shorter time and leave for good, spares
+//! stay. A new attempt of the ApplicationMaster asks for all trainers again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::view::JobEvent;
 
-use super::Fleet;
+use super::{Fleet, extra_trainers};
 use crate::context::Context;
 use crate::time::MonotonicMs;
 
@@ -29,6 +30,12 @@ impl IdleTrainers {
         self.released.contains(&slot)
     }
 
+    /// The slots of trainers that have been idle for this time, the last ones first.
+    fn idle_for(&self, ms: u64, now: MonotonicMs) -> impl Iterator<Item = Slot> {
+        let due = self.since.iter().rev().filter(move |(_, since)| now.since(**since) >= ms);
+        due.map(|(member, _)| member.slot)
+    }
+
     /// How many slots are left empty.
     pub(super) fn count(&self) -> usize {
         self.released.len()
@@ -44,20 +51,26 @@ impl Fleet {
         ctx: &mut Context,
     ) -> Vec<Slot> {
         let (now, config) = (ctx.now(), ctx.config());
-        let trainers = &config.spec.trainers;
+        let (least, idle_ms) =
+            (config.spec.trainers.min as usize, config.spec.trainers.idle_timeout.0);
         let before = std::mem::take(&mut self.idle.since);
         let since = |member: Member| (member, before.get(&member).copied().unwrap_or(now));
-        let idle = idle.into_iter().filter(|member| !self.extra.has(member.slot));
-        self.idle.since = idle.map(since).collect();
+        self.idle.since = idle.into_iter().map(since).collect();
         let surplus =
-            self.workers_wanted().saturating_sub(self.extra.count() + trainers.min as usize);
-        let is_due = |since: MonotonicMs| now.since(since) >= trainers.idle_timeout.0;
-        let due = self.idle.since.iter().rev().filter(|(_, since)| is_due(**since));
-        let due: Vec<Slot> = due.map(|(member, _)| member.slot).take(surplus).collect();
-        if due.is_empty() {
-            return due;
+            (self.wanted.trainers as usize).saturating_sub(self.idle.released.len() + least);
+        let is_extra = |slot: &Slot| self.extra.has(*slot);
+        let extra = self.idle.idle_for(extra_trainers::IDLE_MS, now).filter(is_extra);
+        let extra: Vec<Slot> = extra.collect();
+        let others = self.idle.idle_for(idle_ms, now).filter(|slot| !is_extra(slot));
+        let others: Vec<Slot> = others.take(surplus).collect();
+        if extra.is_empty() && others.is_empty() {
+            return others;
         }
-        self.idle.released.extend(due);
+        if let Ok(trainers @ 1..) = u32::try_from(others.len()) {
+            ctx.notice(JobEvent::TrainersReleased { trainers, idle_ms });
+        }
+        self.extra.forget(&extra);
+        self.idle.released.extend(others);
         self.leave_unwanted(ctx)
     }
 
@@ -68,7 +81,7 @@ impl Fleet {
 
     /// There is work for this number of trainers: released ones are asked for again, as far as it needs them.
     pub(crate) fn recall_trainers(&mut self, useful: usize) {
-        self.idle.since.clear();
+        self.idle.since.retain(|member, _| self.extra.has(member.slot));
         let mut recalled = false;
         while self.workers_wanted() < useful && self.idle.released.pop_first().is_some() {
             recalled = true;

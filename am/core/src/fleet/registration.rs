@@ -108,14 +108,17 @@ impl Fleet {
 
     /// Whether a slot has a part in the job by the numbers of containers, also when the job ends.
     fn has_part(&self, slot: Slot) -> bool {
-        match slot.role {
-            Role::Pserver => slot.index < self.wanted.pservers.saturating_add(self.spares.pservers),
-            Role::Trainer if self.idle.has_released(slot) => false,
-            Role::Trainer => {
-                let trainers = self.wanted.trainers.saturating_add(self.spares.trainers);
-                slot.index < trainers || self.extra.is_wanted(slot)
-            }
-        }
+        let is_counted = slot.index < self.slots_wanted(slot.role);
+        (is_counted && !self.idle.has_released(slot)) || self.extra.is_wanted(slot)
+    }
+
+    /// How many slots of a role the wanted number and spares fill.
+    pub(super) fn slots_wanted(&self, role: Role) -> u32 {
+        let (wanted, spares) = match role {
+            Role::Pserver => (self.wanted.pservers, self.spares.pservers),
+            Role::Trainer => (self.wanted.trainers, self.spares.trainers),
+        };
+        wanted.saturating_add(spares)
     }
 
     /// Whether a slot is empty and has a part in the job only if the numbers change.

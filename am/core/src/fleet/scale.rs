@@ -115,7 +115,7 @@ impl Fleet {
     /// Registered pservers that are not wanted any more, and have not been stopped.
     pub(crate) fn unwanted_pservers(&self) -> impl Iterator<Item = Slot> + '_ {
         // Asked with nearly every event: slots that are wanted are not looked at.
-        let wanted = self.wanted.pservers.saturating_add(self.spares.pservers);
+        let wanted = self.slots_wanted(Role::Pserver);
         let unwanted = self.slots.range_from(Role::Pserver, wanted).filter(
             |(_, entry)| matches!(&entry.status, SlotStatus::Held(held) if held.draining.is_none()),
         );

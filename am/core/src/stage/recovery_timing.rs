@@ -482,8 +482,10 @@ impl RecoveryTimings {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
-                let over = RecoveryPath::Failover(FailoverStep::Over);
-                if recovery.path != RecoveryPath::TakenOver && recovery.path != over {
+                if !matches!(
+                    recovery.path,
+                    RecoveryPath::TakenOver | RecoveryPath::Failover(FailoverStep::Over)
+                ) {
                     recovery.view.resume_ms.get_or_insert(now.since(from));
                 }
                 let since = *recovery.over.get_or_insert(now);

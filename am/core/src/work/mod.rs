@@ -389,14 +389,6 @@ impl JobWork {
         }
     }
 
-    /// Whether a trainer has tasks or lanes of the phase.
-    pub(crate) fn has_work(&self, member: Member) -> bool {
-        match &self.phase.work {
-            PhaseWork::Queue(queue) => queue.holds(member),
-            PhaseWork::Lanes(lanes) => lanes.owners().any(|owner| owner == member),
-        }
-    }
-
     /// The number of steps of a training task is known.
     pub(crate) fn set_task_steps(&mut self, task: TaskId, steps: u64) {
         self.task_steps.insert(task, steps);

@@ -23,16 +23,21 @@ fn wait(job: &mut Job, seconds: u64) {
     }
 }
 
-/// ASP, three tasks: trainers 0 and 1 have finished theirs, and trainer 2 has one left.
-fn two_are_idle() -> Job {
-    let mut job = Job::started(elastic(Consistency::Asp), 3, 0);
-    wait(&mut job, 1);
-    for index in [0, 1] {
-        let trainer = job.trainer(index);
-        while let Some(grant) = job.process(trainer).tasks.first().copied() {
-            job.finish(trainer, grant.task);
-        }
+/// The trainer finishes all that it has.
+fn finish(job: &mut Job, index: u32) {
+    let trainer = job.trainer(index);
+    while let Some(grant) = job.process(trainer).tasks.first().copied() {
+        job.finish(trainer, grant.task);
     }
+}
+
+/// ASP, three tasks: trainers 0 and 1 have finished theirs, and trainer 2 has one left.
+fn two_are_idle(min: u32) -> Job {
+    let mut spec = elastic(Consistency::Asp);
+    spec.trainers.min = min;
+    let mut job = Job::started(spec, 3, 0);
+    wait(&mut job, 1);
+    [0, 1].into_iter().for_each(|index| finish(&mut job, index));
     assert_eq!(job.process(job.trainer(2)).tasks.len(), 1);
     job
 }
@@ -50,6 +55,16 @@ fn drain(job: &mut Job, from: usize) -> Vec<Slot> {
     draining.into_iter().map(|member| member.slot).collect()
 }
 
+/// As [`two_are_idle`], after `trainers.idle-timeout`.
+fn two_have_left() -> Job {
+    let mut job = two_are_idle(1);
+    let from = job.sent.len();
+    wait(&mut job, 62);
+    drain(&mut job, from);
+    assert_eq!(job.trainers().len(), 1);
+    job
+}
+
 fn released(job: &Job) -> Vec<u32> {
     let count = |event: &JobEvent| match event {
         JobEvent::TrainersReleased { trainers, .. } => Some(*trainers),
@@ -60,7 +75,7 @@ fn released(job: &Job) -> Vec<u32> {
 
 #[test]
 fn idle_trainers_leave_and_return_with_the_next_pass() {
-    let mut job = two_are_idle();
+    let mut job = two_are_idle(1);
     let from = job.sent.len();
     wait(&mut job, 58);
     assert_eq!(drain(&mut job, from), [], "not before the timeout");
@@ -87,17 +102,19 @@ fn idle_trainers_leave_and_return_with_the_next_pass() {
 }
 
 #[test]
-fn trainers_min_stays_however_long_it_is_idle() {
-    let mut spec = elastic(Consistency::Asp);
-    spec.trainers.min = 2;
-    let mut job = Job::started(spec, 3, 0);
+fn trainer_that_still_drains_is_not_counted_again() {
+    let mut job = Job::started(elastic(Consistency::Asp), 3, 0);
     wait(&mut job, 1);
-    for index in [0, 1] {
-        let trainer = job.trainer(index);
-        while let Some(grant) = job.process(trainer).tasks.first().copied() {
-            job.finish(trainer, grant.task);
-        }
-    }
+    finish(&mut job, 0);
+    wait(&mut job, 10);
+    finish(&mut job, 1);
+    wait(&mut job, 62);
+    assert_eq!(released(&job), [1, 1]);
+}
+
+#[test]
+fn trainers_min_stays_however_long_it_is_idle() {
+    let mut job = two_are_idle(2);
     let from = job.sent.len();
     wait(&mut job, 62);
     assert_eq!(drain(&mut job, from).len(), 1);
@@ -124,10 +141,7 @@ fn trainers_without_lanes_leave_for_good() {
 #[test]
 fn operators_number_holds_for_idle_trainers_too() {
     use heddle_protocol::control::Operation;
-    let mut job = two_are_idle();
-    let from = job.sent.len();
-    wait(&mut job, 62);
-    drain(&mut job, from);
+    let mut job = two_have_left();
     job.operate(1, Operation::Scale { trainers: Some(3), pservers: None });
     wait(&mut job, 2);
     assert_eq!(job.trainers().len(), 3);
@@ -135,11 +149,7 @@ fn operators_number_holds_for_idle_trainers_too() {
 
 #[test]
 fn late_task_recalls_a_released_trainer() {
-    let mut job = two_are_idle();
-    let from = job.sent.len();
-    wait(&mut job, 62);
-    drain(&mut job, from);
-    assert_eq!(job.trainers().len(), 1);
+    let mut job = two_have_left();
     let slow = job.trainer(2);
     for _ in 0..60 {
         job.pass(1_000);
