@@ -77,20 +77,22 @@ impl FailedStep {
 /// Takes room for a step from donors, unless it is coming.
 fn receive(round: &mut Round, receiver: Rank, step: &FailedStep) -> bool {
     let RoundJob { spec, .. } = round.jobs[receiver.job];
-    let mut ranks: Vec<Rank> = round.ranks(|donor| {
-        donor.can_give()
-            && donor.spec.class <= spec.class
-            && donor.score() > step.score
-            && donor.waiting != Some(WaitingReason::RoomComing)
-            && (spec.trainer.gpus > 0 || donor.spec.trainer.gpus == 0)
-    });
-    ranks.sort_unstable_by_key(|rank| Reverse(*rank));
-    let floor = |rank: &Rank| {
-        let donor = &round.jobs[rank.job];
-        let least = least_size(donor, round.now_ms, step.score)?;
-        (least.trainers < donor.size.trainers).then_some((rank.job, least))
+    let donors = |round: &Round| {
+        let mut ranks: Vec<Rank> = round.ranks(|donor| {
+            donor.can_give()
+                && donor.spec.class <= spec.class
+                && donor.score() > step.score
+                && donor.waiting != Some(WaitingReason::RoomComing)
+                && (spec.trainer.gpus > 0 || donor.spec.trainer.gpus == 0)
+        });
+        ranks.sort_unstable_by_key(|rank| Reverse(*rank));
+        let floor = |rank: &Rank| {
+            let donor = &round.jobs[rank.job];
+            let least = least_size(donor, round.now_ms, step.score)?;
+            (least.trainers < donor.size.trainers).then_some((rank.job, least))
+        };
+        ranks.iter().filter_map(floor).take(DONORS_MAX).collect()
     };
-    let donors = ranks.iter().filter_map(floor).take(DONORS_MAX).collect();
     let reason = |score| {
         let (of, lower) = (spec.id.clone(), receiver.score);
         ScalingReason::Fairness { score, of, lower }

@@ -2,7 +2,7 @@
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::room::Shortage;
-use crate::round::Round;
+use crate::round::{Round, RoundJob};
 use crate::score::Rank;
 use crate::victims;
 
@@ -25,7 +25,8 @@ pub(crate) fn free(round: &mut Round) {
         let Some((_, need)) = round.next_step(job).filter(|_| has_idle_gpus) else { continue };
         let of = &round.jobs[job].spec.id;
         let reason = |score| ScalingReason::ForIdleGpu { score, of: of.clone() };
-        let donors = victims::donors(round, |donor| donor.spec.trainer.gpus == 0);
+        let gives = |donor: &RoundJob| donor.spec.trainer.gpus == 0;
+        let donors = |round: &Round| victims::donors(round, gives);
         if victims::make_room(round, &need, donors, reason).is_some() {
             round.jobs[job].waiting = Some(WaitingReason::RoomComing);
         }

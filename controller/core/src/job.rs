@@ -68,7 +68,7 @@ impl fmt::Display for FixedSize {
 }
 
 /// A job whose size the planner sets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElasticJob {
     /// Id of the application, unique.
     pub id: String,

@@ -36,7 +36,7 @@ pub(crate) fn serve(round: &mut Round) {
             WaitingReason::MinimumAsked
         } else if place(round, job, &need, Horizon::Soon) {
             WaitingReason::MinimumComing
-        } else if !fits_empty(empty.get_or_insert_with(|| empty_room(round)), &whole) {
+        } else if !empty.get_or_insert_with(|| empty_room(round)).fits(&whole, Horizon::Now) {
             WaitingReason::NeverFits
         } else {
             searches += 1;
@@ -97,9 +97,10 @@ fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
     let donors_with_gpus = if has_gpus { &[true][..] } else { &[false, true] };
     let placed = donors_with_gpus.iter().find_map(|with_gpus| {
-        let donors = victims::donors(round, |donor| {
+        let gives = |donor: &RoundJob| {
             donor.spec.class <= class && (*with_gpus || donor.spec.trainer.gpus == 0)
-        });
+        };
+        let donors = |round: &Round| victims::donors(round, gives);
         let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
         victims::make_room(round, need, donors, reason)
     });
@@ -116,11 +117,6 @@ fn empty_room(round: &Round) -> ClusterRoom {
         queues: queues.map(Headroom::new).collect(),
         limit: Headroom::new(ResourceVector::UNLIMITED),
     }
-}
-
-fn fits_empty(empty: &mut ClusterRoom, whole: &Need) -> bool {
-    let placed = empty.place(whole, Horizon::Now);
-    placed.map(|nodes| empty.remove(whole, Horizon::Now, &nodes)).is_ok()
 }
 
 /// Keeps the nodes where the minimum would fit from the growth of its class and lower ones: those with most room, as many as it

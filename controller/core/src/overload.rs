@@ -29,7 +29,7 @@ pub(crate) fn relieve(round: &mut Round) {
     let need = Need { groups: vec![container], queue: None, is_growth: false };
     for _ in 0..count.min(CONTAINERS_MAX) {
         let reason = |score| ScalingReason::Overload { score };
-        let donors = victims::donors(round, |_| true);
+        let donors = |round: &Round| victims::donors(round, |_| true);
         if victims::make_room(round, &need, donors, reason).is_none() {
             break;
         }

@@ -81,6 +81,12 @@ impl ClusterRoom {
         placed.map(|()| nodes)
     }
 
+    /// Whether all containers have room. It stays as it is.
+    pub(crate) fn fits(&mut self, need: &Need, horizon: Horizon) -> bool {
+        let placed = self.place(need, horizon);
+        placed.map(|nodes| self.remove(need, horizon, &nodes)).is_ok()
+    }
+
     /// Places the containers after those on `nodes`, up to the first that does not fit.
     pub(crate) fn place_further(
         &mut self,

@@ -16,20 +16,21 @@ const STEPS_MAX: usize = 1_024;
 /// Places the need on what is free, on what is being released, and on what other jobs give up, by `reason` of the score that they
 /// had. Returns the node of each container. The round is unchanged if it does not fit.
 ///
-/// `floors`: the least size of each job that gives, by job. Jobs give one size at a time, highest rank first. Then each size
+/// `floors`: the least size of each job that gives, by job; asked for if others have to give. Jobs give one size at a time, highest rank first. Then each size
 /// without which the need fits as well is spared, the last taken first.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
-    floors: BTreeMap<usize, ContainerCounts>,
+    floors: impl FnOnce(&Round) -> BTreeMap<usize, ContainerCounts>,
     reason: impl Fn(Score) -> ScalingReason,
 ) -> Option<Vec<usize>> {
     if let Ok(nodes) = round.room.place(need, Horizon::Soon) {
         return Some(nodes);
     }
+    let floors = floors(round);
     let steps = Donors::new(round, floors).take(round, need);
     // Placed again from the beginning, the need may not fit.
-    if !fits(round, need) {
+    if !round.room.fits(need, Horizon::Soon) {
         steps.iter().rev().for_each(|step| round.spare(step));
         return None;
     }
@@ -42,17 +43,12 @@ pub(crate) fn make_room(
 }
 
 /// The jobs that can give and that this is true of, with their minimum.
-pub(crate) fn donors<'a>(
-    round: &Round<'a>,
-    gives: impl Fn(&RoundJob<'a>) -> bool,
+pub(crate) fn donors(
+    round: &Round,
+    gives: impl Fn(&RoundJob) -> bool,
 ) -> BTreeMap<usize, ContainerCounts> {
     let jobs = round.jobs.iter().enumerate().filter(|(_, job)| job.can_give() && gives(job));
     jobs.map(|(at, job)| (at, job.spec.min())).collect()
-}
-
-fn fits(round: &mut Round, need: &Need) -> bool {
-    let placed = round.room.place(need, Horizon::Soon);
-    placed.map(|nodes| round.room.remove(need, Horizon::Soon, &nodes)).is_ok()
 }
 
 /// Jobs that can give.
@@ -120,7 +116,7 @@ fn spare_unneeded(round: &mut Round, need: &Need, mut steps: Vec<SizeStep>) -> V
             continue;
         }
         round.spare(step);
-        if fits(round, need) {
+        if round.room.fits(need, Horizon::Soon) {
             steps.remove(at);
         } else {
             round.take(&steps[at]);

@@ -31,20 +31,12 @@ fn job(id: &str, min: u32, max: u32, trainers: u32, demand: Amounts) -> ElasticJ
     let counts = |trainers| ContainerCounts::new(trainers, 0);
     ElasticJob {
         id: id.to_owned(),
-        class: 0,
-        submitted_ms: 0,
         queue: "default".to_owned(),
-        master: None,
         trainer: vector(demand),
-        pserver: ResourceVector::default(),
         sizes: (min..=max).map(counts).collect(),
         wanted: counts(trainers),
         held: vec![NodeContainers { node: "n1".to_owned(), counts: counts(trainers) }],
-        draining: Vec::new(),
-        asked_since_ms: None,
-        changes: Vec::new(),
-        fixed: None,
-        is_preempted: false,
+        ..ElasticJob::default()
     }
 }
 
