@@ -16,8 +16,8 @@ const STEPS_MAX: usize = 1_024;
 /// Places the need on what is free, on what is being released, and on what other jobs give up, by `reason` of the score that they
 /// had. Returns the node of each container. The round is unchanged if it does not fit.
 ///
-/// `floors`: the least size of each job that gives, by job; asked for if others have to give. Jobs give one size at a time, highest rank first. Then each size
-/// without which the need fits as well is spared, the last taken first.
+/// `floors`: the least size of each job that gives, by job; asked for if others have to give. Jobs give one size at a time,
+/// highest rank first. Then each size without which the need fits as well is spared, the last taken first.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,

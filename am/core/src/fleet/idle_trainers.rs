@@ -4,8 +4,8 @@
 //! lanes than trainers, or at the end of a phase fewer tasks. Its slot stays empty until there is work for it: when the work of
 //! a phase is dispatched, when a task is late, or when an operator sets the number of trainers.
 //!
-//! **Limits.** Time in which work is not dispatched does not count. Extra trainers have a shorter time and leave for good, spares
-//! stay. A new attempt of the ApplicationMaster asks for all trainers again.
+//! **Limits.** Time in which work is not dispatched does not count. Extra trainers have a shorter time and leave for good,
+//! spares stay. A new attempt of the ApplicationMaster asks for all trainers again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -41,6 +41,8 @@ enum RecoveryPath {
     TakenOver,
 }
 
+const WITHOUT_PROMOTION: RecoveryPath = RecoveryPath::Failover(FailoverStep::Over);
+
 /// How far a failover is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailoverStep {
@@ -307,8 +309,7 @@ impl RecoveryTimings {
             recovery.launched = Some(now);
             recovery.view.restart_ms = Some(now.since(recovery.noticed));
         }
-        let over = RecoveryPath::Failover(FailoverStep::Over);
-        self.close(|recovery| recovery.path == over, ctx);
+        self.close(|recovery| recovery.path == WITHOUT_PROMOTION, ctx);
     }
 
     /// All promoted primaries serve.
@@ -482,10 +483,7 @@ impl RecoveryTimings {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
-                if !matches!(
-                    recovery.path,
-                    RecoveryPath::TakenOver | RecoveryPath::Failover(FailoverStep::Over)
-                ) {
+                if !recovery.is_taken_over() && recovery.path != WITHOUT_PROMOTION {
                     recovery.view.resume_ms.get_or_insert(now.since(from));
                 }
                 let since = *recovery.over.get_or_insert(now);
