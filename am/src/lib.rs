@@ -24,6 +24,7 @@ pub mod driver;
 mod encoded;
 pub mod event_log;
 mod event_ring;
+pub mod grant;
 pub mod import;
 pub mod input;
 pub mod journal;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_channel::{ChannelStream, DialError, dial_stream};
-use heddle_protocol::control::Operation;
+use heddle_protocol::control::{Operation, ResizeOrder};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
@@ -17,6 +17,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::LOCATION;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use tokio::net::TcpStream;
 
 use crate::failure::{CommandFailure, OrFail};
@@ -40,6 +41,26 @@ pub struct Am {
     pub next: String,
     /// How long a checkpoint of its job may take.
     pub checkpoint_timeout: Duration,
+}
+
+/// What opens an ApplicationMaster.
+#[derive(Clone, Copy)]
+pub struct AmKey<'a> {
+    run: RunId,
+    secret: &'a Secret,
+    channel: Channel,
+}
+
+impl<'a> AmKey<'a> {
+    /// The job's secret, for operators.
+    pub fn operator(run: RunId, secret: &'a Secret) -> Self {
+        Self { run, secret, channel: Channel::Operator }
+    }
+
+    /// The secret of the job's grant, for the controller.
+    pub fn controller(run: RunId, secret: &'a Secret) -> Self {
+        Self { run, secret, channel: Channel::Controller }
+    }
 }
 
 impl Am {
@@ -75,12 +96,12 @@ impl Am {
         self.limited(ANSWER_LIMIT, exchange).await
     }
 
-    /// Reads the view with the job's secret, without a proxy.
+    /// Reads the view with a secret, without a proxy.
     ///
     /// # Errors
     /// Exit code 6 if it does not respond, 5 if it rejects the secret.
-    pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, CommandFailure> {
-        let page = self.page_with(run, secret, "/v1/status").await?;
+    pub async fn view_with(&self, key: AmKey<'_>) -> Result<JobView, CommandFailure> {
+        let page = self.page_with(key, "/v1/status").await?;
         parsed(JobView::from_json(&page), "the view of a job")
     }
 
@@ -90,23 +111,17 @@ impl Am {
     /// Exit code 6 if it does not respond, 5 if it rejects the secret.
     pub async fn events_with(
         &self,
-        run: RunId,
-        secret: &Secret,
+        key: AmKey<'_>,
         from: u64,
     ) -> Result<EventPage, CommandFailure> {
         let path = format!("/v1/events?from={from}");
-        parsed(EventPage::from_json(&self.page_with(run, secret, &path).await?), "events of a job")
+        parsed(EventPage::from_json(&self.page_with(key, &path).await?), "events of a job")
     }
 
-    async fn page_with(
-        &self,
-        run: RunId,
-        secret: &Secret,
-        path: &str,
-    ) -> Result<Bytes, CommandFailure> {
+    async fn page_with(&self, key: AmKey<'_>, path: &str) -> Result<Bytes, CommandFailure> {
         let exchange = async {
-            let mut sender = self.connect_encrypted(run, secret).await?;
-            let proof = prove(&mut sender, run, secret).await?;
+            let mut sender = self.connect_encrypted(key).await?;
+            let proof = prove(&mut sender, key).await?;
             let request = Request::get(path)
                 .header(hyper::header::HOST, "heddle")
                 .header(HEADER_PROOF, proof)
@@ -126,13 +141,32 @@ impl Am {
         secret: &Secret,
         operation: &Operation,
     ) -> Result<(), CommandFailure> {
-        self.limited(self.limit_of(operation), async {
-            let mut sender = self.connect_encrypted(run, secret).await?;
-            let proof = prove(&mut sender, run, secret).await?;
-            let request = Request::post("/v1/operator")
+        let key = AmKey::operator(run, secret);
+        self.post(key, "/v1/operator", operation, self.limit_of(operation)).await
+    }
+
+    /// Sends an order of the controller; returns when it is done.
+    ///
+    /// # Errors
+    /// The same as of [`operate`](Self::operate).
+    pub async fn resize(&self, key: AmKey<'_>, order: &ResizeOrder) -> Result<(), CommandFailure> {
+        self.post(key, "/v1/size", order, ANSWER_LIMIT).await
+    }
+
+    async fn post(
+        &self,
+        key: AmKey<'_>,
+        path: &str,
+        order: &impl Serialize,
+        limit: Duration,
+    ) -> Result<(), CommandFailure> {
+        self.limited(limit, async {
+            let mut sender = self.connect_encrypted(key).await?;
+            let proof = prove(&mut sender, key).await?;
+            let request = Request::post(path)
                 .header(hyper::header::HOST, "heddle")
                 .header(HEADER_PROOF, proof)
-                .body(Full::from(serde_json::to_vec(operation)?))?;
+                .body(Full::from(serde_json::to_vec(order)?))?;
             read(&mut sender, request).await
         })
         .await
@@ -150,6 +184,8 @@ impl Am {
             Operation::Stop { checkpoint: false }
             | Operation::Kill
             | Operation::Scale { .. }
+            | Operation::ScaleAuto
+            | Operation::Resize(_)
             | Operation::Chaos(_) => ANSWER_LIMIT,
         }
     }
@@ -160,14 +196,10 @@ impl Am {
 
     /// A connection for what the secret opens: always encrypted, whatever `network.protection` states, so that the
     /// command line need not know it and a peer on the path cannot choose.
-    async fn connect_encrypted(
-        &self,
-        run: RunId,
-        secret: &Secret,
-    ) -> Result<Sender, ExchangeError> {
-        let hello = Hello::new(run, None)?;
+    async fn connect_encrypted(&self, key: AmKey<'_>) -> Result<Sender, ExchangeError> {
+        let hello = Hello::new(key.run, None)?;
         let socket = self.socket().await?;
-        match dial_stream(socket, secret, Channel::Operator, &hello).await {
+        match dial_stream(socket, key.secret, key.channel, &hello).await {
             Ok(stream) => http(stream).await,
             Err(DialError::Channel(error)) => {
                 Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, error.to_string()))
@@ -272,8 +304,8 @@ fn parts(url: &str) -> Option<(String, &str)> {
 }
 
 /// The proof of the secret for the next request on this connection; valid once.
-async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<String, ExchangeError> {
-    let hello = Hello::new(run, None)?;
+async fn prove(sender: &mut Sender, key: AmKey<'_>) -> Result<String, ExchangeError> {
+    let hello = Hello::new(key.run, None)?;
     let request = Request::post("/v1/hello")
         .header(hyper::header::HOST, "heddle")
         .header(HEADER_HELLO, hex::encode(hello.encode()))
@@ -289,7 +321,7 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     };
     hex::decode_to_slice(header.as_bytes(), &mut answer)?;
     let proof = hello
-        .client_proof(secret, Channel::Operator, &answer)
+        .client_proof(key.secret, key.channel, &answer)
         .map_err(|error| ExchangeError::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
     Ok(hex::encode(proof))
 }

@@ -200,7 +200,8 @@ pub fn locations(spec: &mut JobSpec) -> impl Iterator<Item = &mut Location> {
     let files = spec.yarn.files.iter_mut().chain(&mut spec.yarn.archives);
     let files = files.map(|file| &mut file.from);
     let outputs = outputs.into_iter().chain(&mut spec.checkpoint.mirrors);
-    data.chain(outputs).chain(files).chain(&mut spec.model.init).chain(&mut spec.submit.binary_dir)
+    let others = [&mut spec.submit.binary_dir, &mut spec.controller.dir].into_iter().flatten();
+    data.chain(outputs).chain(files).chain(&mut spec.model.init).chain(others)
 }
 
 fn configuration() -> Result<Configuration, CommandFailure> {

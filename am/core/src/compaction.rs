@@ -84,6 +84,7 @@ mod tests {
         TaskId, Term, ViewVersion,
     };
     use heddle_protocol::set_aside::SetAsideTask;
+    use heddle_protocol::view::SetBy;
     use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
     use proptest::prelude::*;
 
@@ -182,7 +183,13 @@ mod tests {
                 model: None,
                 at_ms: 0
             }),
-            (1u32..9).prop_map(|trainers| Record::Scaled { trainers, pservers: Some(2), at_ms: 0 }),
+            (1u32..9).prop_map(|trainers| Record::Scaled {
+                trainers,
+                pservers: Some(2),
+                set_by: SetBy::Operator,
+                generation: 0,
+                at_ms: 0,
+            }),
             Just(Record::Outcome(Outcome {
                 state: JobState::Stopped,
                 exit_code: ExitCode::Killed,

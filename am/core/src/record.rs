@@ -9,7 +9,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::view::{EvaluationView, TrainingPassView};
+use heddle_protocol::view::{EvaluationView, SetBy, TrainingPassView};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -199,18 +199,28 @@ pub enum Record {
         /// Milliseconds since 1970.
         at_ms: u64,
     },
-    /// An operator changed the number of trainers or pservers; holds for the attempts of this run.
+    /// The numbers of trainers or pservers were changed; holds for the attempts of this run.
     Scaled {
         /// Trainers that are wanted.
         trainers: u32,
         /// Pservers that are wanted; absent in records of earlier versions: as in the job file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pservers: Option<u32>,
+        /// By what; absent in records of earlier versions: by an operator.
+        #[serde(default = "by_operator")]
+        set_by: SetBy,
+        /// The highest generation of a controller that has given an order; 0: before the first.
+        #[serde(default)]
+        generation: u64,
         /// Milliseconds since 1970.
         at_ms: u64,
     },
     /// The job is over. One that finished is never run again.
     Outcome(Outcome),
+}
+
+fn by_operator() -> SetBy {
+    SetBy::Operator
 }
 
 impl Record {

@@ -90,9 +90,9 @@ async fn serve_requests(
         tracing::debug!(%error, "socket_option_not_set");
     }
     let opened = tokio::time::timeout(HEAD_LIMIT, opened(stream, &shared));
-    let stream = opened.await.map_err(|_| ServeError::Slow)??;
-    if matches!(stream, ChannelStream::Encrypted(_)) {
-        state.set_encrypted();
+    let (stream, channel) = opened.await.map_err(|_| ServeError::Slow)??;
+    if let Some(channel) = channel {
+        state.set_encrypted(channel);
     }
     let of_requests = Arc::clone(state);
     let service = service_fn(move |request| {
@@ -130,16 +130,20 @@ enum ServeError {
     Http(#[from] hyper::Error),
 }
 
-/// The connection as HTTP finds it. Its first byte decides: [`MECHANISM_NOISE`] begins no method of HTTP.
-async fn opened(mut stream: TcpStream, shared: &ApiState) -> Result<ChannelStream, ServeError> {
+/// The connection as HTTP finds it, and the channel of an encrypted connection. Its first byte decides: [`MECHANISM_NOISE`]
+/// begins no method of HTTP.
+async fn opened(
+    mut stream: TcpStream,
+    shared: &ApiState,
+) -> Result<(ChannelStream, Option<Channel>), ServeError> {
     let mut first = [0];
     stream.peek(&mut first).await?;
     if first != [MECHANISM_NOISE] {
-        return Ok(ChannelStream::Plain(stream));
+        return Ok((ChannelStream::Plain(stream), None));
     }
     stream.read_u8().await?;
-    let channels = [Channel::Control, Channel::Operator];
+    let channels = [Channel::Control, Channel::Operator, Channel::Controller];
     let mut incoming = accept_stream(stream, &shared.secret, shared.run, &channels).await?;
     incoming.answer(Verdict::Welcome).await?;
-    Ok(incoming.stream)
+    Ok((incoming.stream, Some(incoming.channel)))
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! POST /v1/hello /v1/session                containers, which prove the job's secret
 //! POST /v1/hello /v1/operator               operators, which prove it too
-//! GET  /v1/status /v1/events?from=N         the job and its events as JSON, for operators, past YARN's proxy
+//! POST /v1/hello /v1/size                   the controller, which proves the secret of the job's grant
+//! GET  /v1/status /v1/events?from=N         the job and its events as JSON, for both, past YARN's proxy
 //! GET  / /api/v1/job|events|slots|…              users; on YARN through its proxy only
 //! GET  /metrics                             scrapers
 //! ```

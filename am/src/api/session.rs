@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use heddle_am_core::ConnectionId;
@@ -18,6 +17,7 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
@@ -43,7 +43,8 @@ pub(super) struct ConnectionState {
     peer: IpAddr,
     gate: Option<Arc<PageGate>>,
     pub(super) place: ConnectionPermit,
-    encrypted: AtomicBool,
+    /// What the connection is for, if its bytes are encrypted.
+    encrypted: OnceLock<Channel>,
     challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
 }
 
@@ -54,24 +55,26 @@ impl ConnectionState {
         gate: Option<Arc<PageGate>>,
         place: ConnectionPermit,
     ) -> Self {
-        Self {
-            id,
-            peer,
-            gate,
-            place,
-            encrypted: AtomicBool::new(false),
-            challenge: Mutex::new(None),
-        }
+        Self { id, peer, gate, place, encrypted: OnceLock::new(), challenge: Mutex::new(None) }
     }
 
-    /// Notes that the bytes of the connection are encrypted. It precedes the first request.
-    pub(super) fn set_encrypted(&self) {
-        self.encrypted.store(true, Ordering::Relaxed);
+    /// Notes that the bytes of the connection are encrypted, and what it is for. It precedes the first request.
+    pub(super) fn set_encrypted(&self, channel: Channel) {
+        let _first = self.encrypted.set(channel);
+    }
+
+    /// What a peer with this hello is to prove. Connections of the controller are always encrypted.
+    fn channel(&self, hello: &Hello) -> Channel {
+        match (self.encrypted.get(), hello.member) {
+            (Some(Channel::Controller), _) => Channel::Controller,
+            (_, Some(_)) => Channel::Control,
+            (_, None) => Channel::Operator,
+        }
     }
 
     /// Whether the connection may carry what the secret opens.
     fn satisfies(&self, mechanism: Mechanism) -> bool {
-        mechanism == Mechanism::Hmac || self.encrypted.load(Ordering::Relaxed)
+        mechanism == Mechanism::Hmac || self.encrypted.get().is_some()
     }
 
     fn set(&self, hello: Hello, nonce: [u8; NONCE_BYTES]) {
@@ -94,6 +97,7 @@ pub(super) async fn answer(
         (&Method::POST, "/v1/hello") => hello(&request, &shared, &state),
         (&Method::POST, "/v1/session") => session(request, &shared, &state).await,
         (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
+        (&Method::POST, "/v1/size") => resize(request, &shared, &state).await,
         (&Method::GET, "/v1/status") => proven_page(&request, "/api/v1/job", &shared, &state),
         (&Method::GET, "/v1/events") => proven_page(&request, public::EVENTS, &shared, &state),
         (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
@@ -159,8 +163,10 @@ fn proven_page(
     state: &ConnectionState,
 ) -> Response<Body> {
     match proved(request, shared, state) {
-        Ok(Hello { member: None, .. }) => reading(shared.pages.read(path, request.uri().query())),
-        Ok(_) => unproven(&ProofError::Secret),
+        Ok(ProvenClient::Operator | ProvenClient::Controller) => {
+            reading(shared.pages.read(path, request.uri().query()))
+        }
+        Ok(ProvenClient::Container(_)) => unproven(&ProofError::Secret),
         Err(why) => unproven(&why),
     }
 }
@@ -199,7 +205,9 @@ fn hello(
     if hello.run != shared.run {
         return text(StatusCode::CONFLICT, "this is the ApplicationMaster of another run");
     }
-    let answer = hello.server_answer(&shared.secret, channel(&hello), &nonce);
+    let channel = state.channel(&hello);
+    let secret = shared.secret.of_peers(shared.run, channel);
+    let answer = hello.server_answer(&secret, channel, &nonce);
     state.set(hello, nonce);
     let mut response = text(StatusCode::OK, "");
     if let Ok(value) = hex::encode(answer).parse() {
@@ -208,8 +216,12 @@ fn hello(
     response
 }
 
-fn channel(hello: &Hello) -> Channel {
-    if hello.member.is_some() { Channel::Control } else { Channel::Operator }
+/// A peer that has proved its secret.
+enum ProvenClient {
+    Container(Member),
+    Operator,
+    /// By the job's grant: it may read the status and order a size.
+    Controller,
 }
 
 /// Why a request with a proof is rejected.
@@ -241,12 +253,21 @@ fn proved(
     request: &Request<Incoming>,
     shared: &ApiState,
     state: &ConnectionState,
-) -> Result<Hello, ProofError> {
+) -> Result<ProvenClient, ProofError> {
     let (hello, nonce) = state.take().ok_or(HandshakeError::Proof)?;
     let proof: [u8; 32] = hex_header(request.headers(), heddle_protocol::handshake::HEADER_PROOF)
         .ok_or(HandshakeError::Proof)?;
-    hello.check_client(&shared.secret, channel(&hello), &nonce, &proof)?;
-    if state.place.prove() { Ok(hello) } else { Err(ProofError::NoRoom) }
+    let channel = state.channel(&hello);
+    let secret = shared.secret.of_peers(shared.run, channel);
+    hello.check_client(&secret, channel, &nonce, &proof)?;
+    if !state.place.prove() {
+        return Err(ProofError::NoRoom);
+    }
+    Ok(match (channel, hello.member) {
+        (Channel::Controller, _) => ProvenClient::Controller,
+        (_, Some(member)) => ProvenClient::Container(member),
+        (_, None) => ProvenClient::Operator,
+    })
 }
 
 async fn session(
@@ -255,7 +276,7 @@ async fn session(
     state: &ConnectionState,
 ) -> Response<Body> {
     let member = match proved(&request, shared, state) {
-        Ok(Hello { member: Some(member), .. }) => member,
+        Ok(ProvenClient::Container(member)) => member,
         Err(why @ ProofError::NoRoom) => return unproven(&why),
         Ok(_) | Err(ProofError::Secret) => {
             tracing::warn!("control_connection_rejected");
@@ -313,20 +334,41 @@ async fn operator(
     state: &ConnectionState,
 ) -> Response<Body> {
     match proved(&request, shared, state) {
-        Ok(Hello { member: None, .. }) => {}
+        Ok(ProvenClient::Operator) => {}
         Ok(_) => return unproven(&ProofError::Secret),
         Err(why) => return unproven(&why),
     }
-    let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
-    };
-    let operation: Operation = match serde_json::from_slice(&body) {
-        Ok(operation) => operation,
-        Err(error) => {
-            return text(StatusCode::BAD_REQUEST, &format!("unknown operation: {error}"));
-        }
-    };
+    match body_of(request).await {
+        Ok(operation) => operate(operation, shared).await,
+        Err(refusal) => refusal,
+    }
+}
+
+/// An order of the controller.
+async fn resize(
+    request: Request<Incoming>,
+    shared: &ApiState,
+    state: &ConnectionState,
+) -> Response<Body> {
+    match proved(&request, shared, state) {
+        Ok(ProvenClient::Controller) => {}
+        Ok(_) => return unproven(&ProofError::Secret),
+        Err(why) => return unproven(&why),
+    }
+    match body_of(request).await {
+        Ok(order) => operate(Operation::Resize(order), shared).await,
+        Err(refusal) => refusal,
+    }
+}
+
+async fn body_of<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Response<Body>> {
+    let body = Limited::new(request.into_body(), OPERATION_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| text(StatusCode::BAD_REQUEST, &error.to_string()))?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| text(StatusCode::BAD_REQUEST, &format!("unknown operation: {error}")))
+}
+
+async fn operate(operation: Operation, shared: &ApiState) -> Response<Body> {
     let (answer, answered) = oneshot::channel();
     if shared.inputs.send(ApiInput::Operation { operation, answer }).await.is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");

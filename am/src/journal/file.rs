@@ -140,6 +140,7 @@ pub(super) fn decode(
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::view::SetBy;
     use proptest::prelude::*;
 
     use super::*;
@@ -147,7 +148,13 @@ mod tests {
     const G: Generation = Generation(3);
 
     fn sample() -> Vec<u8> {
-        let records = [Record::Scaled { trainers: 2, pservers: None, at_ms: 7 }];
+        let records = [Record::Scaled {
+            trainers: 2,
+            pservers: None,
+            set_by: SetBy::Operator,
+            generation: 0,
+            at_ms: 7,
+        }];
         encode(G, 5, &records).expect("short")
     }
 
@@ -156,14 +163,24 @@ mod tests {
         assert_eq!(
             String::from_utf8(sample()).expect("UTF-8"),
             "{\"format_version\":2,\"generation\":3,\"number\":5,\
-             \"records\":[{\"record\":\"scaled\",\"trainers\":2,\"at_ms\":7}]}"
+             \"records\":[{\"record\":\"scaled\",\"trainers\":2,\
+             \"set_by\":\"operator\",\"generation\":0,\"at_ms\":7}]}"
         );
     }
 
     #[test]
     fn file_reads_back_as_written() {
         let records = decode(&sample(), G, 5).expect("read");
-        assert_eq!(records, [Record::Scaled { trainers: 2, pservers: None, at_ms: 7 }]);
+        assert_eq!(
+            records,
+            [Record::Scaled {
+                trainers: 2,
+                pservers: None,
+                set_by: SetBy::Operator,
+                generation: 0,
+                at_ms: 7,
+            }]
+        );
     }
 
     #[test]

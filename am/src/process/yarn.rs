@@ -103,6 +103,7 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
         joined(inputs, attempt.joining(lease.clone()), attempt.events.0.clone()),
         async {
             attempt.wait_for_tokens().await;
+            files.write_grant(&attempt.listening.1, &attempt.log).await;
             prepare(preparation, &judge, files.write_address(&attempt.listening.1)).await
         },
     );

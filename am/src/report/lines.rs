@@ -54,6 +54,7 @@ pub fn lines(view: &JobView) -> Vec<FigureLine> {
     );
     lines.extend(ProcessFigure::fields().filter_map(|field| counted(&view.figures, field)));
     lines.extend(view.sparse_tables.iter().map(|size| table(format::sparse_table(size))));
+    lines.extend(view.elastic.map(|elastic| line("trainers", elastic.text())));
     lines.extend(view.pservers.as_ref().map(|pservers| line("pservers", pservers.text())));
     let replication = view.replication.as_ref();
     lines.extend(replication.map(|copies| line("replication", format::replication(copies))));

@@ -32,7 +32,7 @@ use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
 use tokio::sync::OnceCell;
 
-use crate::am_client::Am;
+use crate::am_client::{Am, AmKey};
 use crate::cluster::{ClusterContext, client_failure, if_present, path_of, storage_failure};
 use crate::failure::{CommandFailure, OrFail};
 use crate::output;
@@ -194,7 +194,7 @@ impl Application {
         let address: AmAddress = serde_json::from_slice(&written.ok()??).ok()?;
         let am = Am { addresses: vec![address.address], ..application.am().await };
         let (run, secret) = application.key().await.ok()?;
-        am.view_with(*run, secret).await.ok()
+        am.view_with(AmKey::operator(*run, secret)).await.ok()
     }
 
     /// Restores the report of an ended application that the ResourceManager has forgotten, from the report on HDFS.
@@ -363,7 +363,7 @@ impl Application {
     pub async fn view(&self) -> Result<JobView, CommandFailure> {
         let am = self.am().await;
         match self.key_for_reading(&am).await {
-            Some((run, secret)) => am.view_with(*run, secret).await,
+            Some((run, secret)) => am.view_with(AmKey::operator(*run, secret)).await,
             None => am.view().await,
         }
     }
@@ -375,7 +375,7 @@ impl Application {
     pub async fn events(&self, from: u64) -> Result<EventPage, CommandFailure> {
         let am = self.am().await;
         match self.key_for_reading(&am).await {
-            Some((run, secret)) => am.events_with(*run, secret, from).await,
+            Some((run, secret)) => am.events_with(AmKey::operator(*run, secret), from).await,
             None => am.events(from).await,
         }
     }

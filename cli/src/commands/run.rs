@@ -15,7 +15,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::job_spec::file::Job;
-use heddle_protocol::job_spec::{JobSpec, PserverSpec, SpecDigest, identity};
+use heddle_protocol::job_spec::{Elasticity, JobSpec, PserverSpec, SpecDigest, identity};
 use heddle_protocol::manifest::InputPlan;
 use heddle_telemetry::descriptors::Limit;
 use uuid::Uuid;
@@ -155,6 +155,8 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let decisions = decisions::resolve(&mut job.spec, &input, init.as_ref(), &mut notes);
     let decisions = am_client::runtime()?.block_on(decisions)?;
     notes.extend(parallelism_warning(&input.plan, workers(&job.spec)));
+    // Controllers are for clusters.
+    job.spec.run.elastic = Elasticity::Off;
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
     let begins = !args.fresh && from.is_none() && request.label == id.short();

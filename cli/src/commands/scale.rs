@@ -11,10 +11,11 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run's or application's id, the word "trainers" or "pservers", and their number: heddle scale RUN trainers 4
+    /// The run's or application's id, the word "trainers" or "pservers", and their number: heddle scale RUN trainers 4. Or the
+    /// id and "auto": the controller sets the numbers again
     #[arg(
-        value_names = ["RUN|APPLICATION", "trainers|pservers", "N"],
-        num_args = 3,
+        value_names = ["RUN|APPLICATION", "trainers|pservers|auto", "N"],
+        num_args = 2..=3,
         required = true
     )]
     words: Vec<String>,
@@ -23,45 +24,69 @@ pub struct Args {
 }
 
 pub fn scale(args: &Args, json: bool) -> CommandResult {
-    let Order { id, role, count } = parse(&args.words).ok_or_else(|| {
+    let Order { id, change } = parse(&args.words).ok_or_else(|| {
         CommandFailure::new(
             ExitCode::Usage,
-            "expected an id, the word trainers or pservers, and their number",
+            "expected an id, the word trainers or pservers, and their number; or an id and auto",
         )
         .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
-    let of = |wanted| Some(count).filter(|_| role == wanted);
-    let (trainers, pservers) = (of(Role::Trainer), of(Role::Pserver));
     let mut job = named_or_newest(Some(id), &args.place)?;
-    am_client::runtime()?.block_on(job.operate(&Operation::Scale { trainers, pservers }))?;
-    let plural = if count == 1 { "" } else { "s" };
-    let text = format!("{id}: {count} {role}{plural} from now on");
-    output::done(&serde_json::json!({ "id": id, (format!("{role}s")): count }), &text, json)
+    let operation = match change {
+        ScaleChange::Auto => Operation::ScaleAuto,
+        ScaleChange::Number(role, count) => {
+            let of = |wanted| Some(count).filter(|_| role == wanted);
+            Operation::Scale { trainers: of(Role::Trainer), pservers: of(Role::Pserver) }
+        }
+    };
+    am_client::runtime()?.block_on(job.operate(&operation))?;
+    let (result, text) = match change {
+        ScaleChange::Auto => (
+            serde_json::json!({ "id": id, "auto": true }),
+            format!("{id}: the controller sets the numbers from now on"),
+        ),
+        ScaleChange::Number(role, count) => {
+            let plural = if count == 1 { "" } else { "s" };
+            (
+                serde_json::json!({ "id": id, (format!("{role}s")): count }),
+                format!("{id}: {count} {role}{plural} from now on"),
+            )
+        }
+    };
+    output::done(&result, &text, json)
 }
 
-/// What the words say.
+/// What the words order.
 #[derive(Debug, PartialEq)]
 struct Order<'w> {
     id: &'w str,
-    role: Role,
-    count: u32,
+    change: ScaleChange,
 }
 
-/// Accepts `ID trainers N` and `trainers N ID`, and the same with pservers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ScaleChange {
+    Number(Role, u32),
+    Auto,
+}
+
+/// Accepts `ID trainers N`, `trainers N ID`, the same with pservers, `ID auto`, `auto ID`.
 fn parse(words: &[String]) -> Option<Order<'_>> {
-    let role = |word: &String| match word.as_str() {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let role = |word| match word {
         "trainers" => Some(Role::Trainer),
         "pservers" => Some(Role::Pserver),
         _ => None,
     };
-    let (at, role) = words.iter().enumerate().find_map(|(at, word)| Some((at, role(word)?)))?;
-    let count = words.get(at + 1)?.parse().ok()?;
-    let id = match (at, words.len()) {
-        (0, 3) => &words[2],
-        (1, 3) => &words[0],
-        _ => return None,
-    };
-    Some(Order { id, role, count })
+    match words[..] {
+        [id, "auto"] | ["auto", id] => Some(Order { id, change: ScaleChange::Auto }),
+        [id, word, count] if role(word).is_some() => {
+            Some(Order { id, change: ScaleChange::Number(role(word)?, count.parse().ok()?) })
+        }
+        [word, count, id] => {
+            Some(Order { id, change: ScaleChange::Number(role(word)?, count.parse().ok()?) })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -76,7 +101,12 @@ mod tests {
             ("trainers 4 1a2b", Role::Trainer, 4),
             ("1a2b pservers 2", Role::Pserver, 2),
         ] {
-            assert_eq!(parse(&words(text)), Some(Order { id: "1a2b", role, count }), "{text}");
+            let change = ScaleChange::Number(role, count);
+            assert_eq!(parse(&words(text)), Some(Order { id: "1a2b", change }), "{text}");
+        }
+        for text in ["1a2b auto", "auto 1a2b"] {
+            let auto = Order { id: "1a2b", change: ScaleChange::Auto };
+            assert_eq!(parse(&words(text)), Some(auto), "{text}");
         }
         for text in ["1a2b nodes 4", "1a2b trainers many", "4 1a2b trainers"] {
             assert_eq!(parse(&words(text)), None, "{text}");

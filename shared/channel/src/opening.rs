@@ -173,7 +173,7 @@ pub fn accept(
     let channel = Channel::from_byte(channel)
         .filter(|channel| channels.contains(channel))
         .ok_or(ChannelError::Channel(channel))?;
-    let key = secret.channel_key(run, channel);
+    let key = secret.of_peers(run, channel).channel_key(run, channel);
     let mut noise = builder(cipher)?
         .prologue(preface)
         .and_then(|builder| builder.psk(0, &key))

@@ -46,6 +46,17 @@ pub use tokens::{CredentialsBytes, InstallTokens};
 /// Longest line either side accepts: an evaluation's score bins are the longest that occur.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// An order of the leading controller to a job with `run.elastic = "controller"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeOrder {
+    /// The leader's generation, from 1. A job refuses orders of lower ones than it has seen.
+    pub generation: u64,
+    /// How many trainers.
+    pub trainers: u32,
+    /// How many pservers.
+    pub pservers: u32,
+}
+
 /// What an operator may ask of a running job, with the job's secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "operation")]
@@ -68,6 +79,10 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pservers: Option<u32>,
     },
+    /// Leave the numbers of containers to the controller again (`run.elastic`).
+    ScaleAuto,
+    /// The controller changes the numbers of containers.
+    Resize(ResizeOrder),
     /// An order of a chaos session, for a job with `run.chaos`.
     Chaos(ChaosOrder),
 }

@@ -53,7 +53,8 @@ pub const HEADER_ANSWER: &str = "heddle-answer";
 /// HTTP header of the client's proof, in hexadecimal (the request that follows on the connection).
 pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
-const VERSION: u16 = 4;
+/// The version of this handshake and of the control messages.
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// How two processes of a job secure a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,20 +96,32 @@ impl Secret {
         Zeroizing::new(hex::encode(self.0))
     }
 
-    /// The pre-shared key of encrypted connections of this kind in this run: HMAC-SHA256 with the secret over
-    /// `heddle channel`, 0, channel byte, run. No other use of the secret has this prefix.
+    /// The secret that peers of this channel hold, of the job's secret. For [`Channel::Controller`] it is HMAC-SHA256 with the
+    /// job's secret over `heddle controller`, 0, run: it opens what a grant allows, and the job's secret does not follow from it.
     #[must_use]
-    pub fn channel_key(&self, run: RunId, channel: Channel) -> Zeroizing<[u8; 32]> {
+    pub fn of_peers(&self, run: RunId, channel: Channel) -> Self {
+        match channel {
+            Channel::Controller => Self(*self.digest(&[b"heddle controller\0", run.0.as_bytes()])),
+            Channel::Data | Channel::Control | Channel::Operator => self.clone(),
+        }
+    }
+
+    fn digest(&self, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(b"heddle channel\0");
-        mac.update(&[channel as u8]);
-        mac.update(run.0.as_bytes());
+        parts.iter().for_each(|part| mac.update(part));
         let mut digest = mac.finalize().into_bytes();
         let mut key = Zeroizing::new([0; 32]);
         key.copy_from_slice(&digest);
         digest.as_mut_slice().zeroize();
         key
+    }
+
+    /// The pre-shared key of encrypted connections of this kind in this run: HMAC-SHA256 with the secret over
+    /// `heddle channel`, 0, channel byte, run. No other use of the secret has this prefix.
+    #[must_use]
+    pub fn channel_key(&self, run: RunId, channel: Channel) -> Zeroizing<[u8; 32]> {
+        self.digest(&[b"heddle channel\0", &[channel as u8], run.0.as_bytes()])
     }
 }
 
@@ -128,13 +141,16 @@ pub enum Channel {
     Control = b'k',
     /// A person's command to the ApplicationMaster.
     Operator = b'o',
+    /// The cluster's controller to the ApplicationMaster. Its peers hold the secret of the job's grant instead of the job's.
+    Controller = b'c',
 }
 
 impl Channel {
     /// The kind behind its byte.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Data, Self::Control, Self::Operator].into_iter().find(|it| *it as u8 == byte)
+        let all = [Self::Data, Self::Control, Self::Operator, Self::Controller];
+        all.into_iter().find(|channel| *channel as u8 == byte)
     }
 }
 
@@ -173,7 +189,7 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut out = [0; HELLO_BYTES];
         out[0..4].copy_from_slice(&MAGIC);
-        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        out[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
         if let Some(member) = self.member {
             out[6] = member.slot.role as u8;
             out[8..12].copy_from_slice(&member.slot.index.to_le_bytes());
@@ -193,7 +209,7 @@ impl Hello {
             return Err(HandshakeError::Magic);
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        if version != VERSION {
+        if version != PROTOCOL_VERSION {
             return Err(HandshakeError::Version(version));
         }
         let u32_at = |at: usize| {
@@ -323,7 +339,7 @@ pub enum HandshakeError {
     #[error("peer does not speak Heddle's handshake")]
     Magic,
     /// Another version.
-    #[error("peer speaks handshake version {0}, this program version {VERSION}")]
+    #[error("peer speaks handshake version {0}, this program version {PROTOCOL_VERSION}")]
     Version(u16),
     /// An unknown role byte.
     #[error("peer names the unknown role {0}")]

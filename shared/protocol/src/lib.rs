@@ -20,6 +20,7 @@ pub mod failure;
 pub mod figure;
 pub mod fill_frame;
 pub mod frame;
+pub mod grant;
 pub mod handshake;
 pub mod ids;
 pub mod job_spec;

@@ -96,11 +96,13 @@ pub enum Mutation {
     SetAsideForgotten,
     /// Cuts are taken of a job whose phases only read.
     CutsWithoutState,
+    /// A job follows the orders of a controller that another one has superseded.
+    StaleController,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -144,6 +146,7 @@ impl Mutation {
         Self::LostUpdatesForgotten,
         Self::SetAsideForgotten,
         Self::CutsWithoutState,
+        Self::StaleController,
     ];
 
     /// Whether this process has the defect.

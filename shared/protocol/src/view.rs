@@ -26,6 +26,7 @@ mod model_saves;
 mod placement;
 mod pservers;
 mod shards;
+mod size;
 mod spares;
 mod sparse_table;
 mod stragglers;
@@ -44,8 +45,9 @@ pub use history::{
 pub use mirror::MirrorView;
 pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
 pub use placement::{ApplicationView, AttemptView, Placement};
-pub use pservers::{PserversView, SetBy};
+pub use pservers::PserversView;
 pub use shards::ShardPlacesView;
+pub use size::{ElasticView, SetBy};
 pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
 pub use stragglers::StragglersView;
@@ -392,6 +394,9 @@ pub struct JobView {
     /// Pservers of a job with `pservers.min` below `pservers.max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pservers: Option<PserversView>,
+    /// Trainers of a job whose numbers the controller sets (`run.elastic`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<ElasticView>,
     /// Where the shards are.
     #[serde(default, skip_serializing_if = "ShardPlacesView::is_empty")]
     pub shards: ShardPlacesView,

@@ -61,7 +61,7 @@ pub use store::{
     BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OfVersion, Reader,
     Storage, Writer,
 };
-pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
+pub use summed::{Summed, SummedWriter, md5_of, publish_small, replace_small, write_whole};
 pub use url::{StorageUrl, StorageUrlError};
 
 /// The storage of a location. For `hdfs://` it reads the Hadoop configuration of this process (`HADOOP_CONF_DIR`), and

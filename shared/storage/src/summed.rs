@@ -209,6 +209,29 @@ pub async fn write_whole(
     }
 }
 
+/// Writes a small file, also in place of an old file of that name: a reader finds the old or the new content, complete.
+///
+/// # Errors
+/// Errors of the storage. The old or the new file is there.
+pub async fn replace_small(
+    storage: &dyn Storage,
+    path: &StorePath,
+    mode: Mode,
+    data: Bytes,
+) -> Result<(), WriteError> {
+    let draft = path
+        .sibling(&draft_name(path.name(), Uuid::new_v4()))
+        .map_err(|error| WriteError::NotDone(error.into()))?;
+    let mut written = write_whole(storage, &draft, mode, data).await;
+    if written.is_ok() {
+        written = storage.replace(&draft, path).await;
+    }
+    if written.is_err() {
+        let _leaks = storage.delete_file(&draft).await;
+    }
+    written
+}
+
 fn draft_name(name: &str, uuid: Uuid) -> String {
     format!(".{name}.{}", uuid.simple())
 }

@@ -14,8 +14,8 @@ use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::job_spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::job_spec::{
-    AlgorithmKind, Consistency, DurationMs, Every, JobKind, JobSpec, KeptPass, ModelSpec,
-    Optimizer, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
+    AlgorithmKind, Consistency, DurationMs, Elasticity, Every, JobKind, JobSpec, KeptPass,
+    ModelSpec, Optimizer, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
 };
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::{LossSum, RecordSums};
@@ -62,6 +62,8 @@ pub struct Job {
     pub pservers_between: Option<[u32; 2]>,
     /// Files of each shard in a checkpoint.
     pub copies: u32,
+    /// Controllers set the numbers of its trainers and pservers.
+    pub elastic: bool,
     /// Number of trainers at the most; one is enough to work.
     pub trainers: u32,
     /// Pservers and trainers besides that are idle until one is lost.
@@ -137,6 +139,7 @@ impl Job {
             replicas: 0,
             pservers_between: None,
             copies: 1,
+            elastic: false,
             trainers: 2,
             spares: [0, 0],
             extra: 0,
@@ -491,6 +494,9 @@ impl Job {
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
         [spec.pservers.min, spec.pservers.max] =
             self.pservers_between.map_or([None; 2], |bounds| bounds.map(Some));
+        if self.elastic {
+            spec.run.elastic = Elasticity::Controller;
+        }
         spec.pservers.replicas = self.replicas;
         spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;

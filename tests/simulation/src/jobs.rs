@@ -7,7 +7,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 49] = [
+    pub const NAMES: [&'static str; 50] = [
         "bsp",
         "bsp-alone",
         "bsp-uneven",
@@ -48,6 +48,7 @@ impl Job {
         "asp-moves",
         "ssp-moves",
         "asp-moves-replicas",
+        "asp-controlled",
         "bsp-saves",
         "asp-saves",
         "asp-local",
@@ -299,6 +300,15 @@ impl Job {
                 shards: 3,
                 pservers_between: Some([1, 3]),
                 ..small(Consistency::Ssp)
+            },
+            // The same by orders of controllers, of which one is superseded now and then.
+            "asp-controlled" => Self {
+                tasks: vec![3, 2, 4, 3],
+                trainers: 3,
+                shards: 4,
+                pservers_between: Some([1, 3]),
+                elastic: true,
+                ..small(Consistency::Asp)
             },
             "asp-moves-replicas" => Self {
                 tasks: vec![3, 2, 4, 3],

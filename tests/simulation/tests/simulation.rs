@@ -233,6 +233,18 @@ fn shards_move_at_any_event_whatever_dies_meanwhile() {
     }
 }
 
+/// Controllers order sizes, one that is superseded too, and the ApplicationMaster restarts.
+#[test]
+fn orders_of_controllers_are_followed_in_turn() {
+    let explorer = explorer("asp-controlled");
+    let ran = explorer.at_every_event(Fault::Scale);
+    println!("{}", ran.unwrap_or_else(|failure| panic!("{failure}")));
+    for faults in [[Fault::Scale; 2], [Fault::Scale, Fault::KillAm]] {
+        let ran = explorer.at_pairs(faults, 15, 60);
+        println!("{faults:?}: {}", ran.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
 #[test]
 fn spares_take_the_places_of_what_is_lost_at_any_event() {
     let faults = [Fault::KillPserver, Fault::KillTrainer, Fault::LosePserver, Fault::KillAm];

@@ -114,6 +114,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::LostShardsTakeAll | Mutation::LostUpdatesForgotten => "asp-local",
         Mutation::SetAsideForgotten => "asp-poisoned",
         Mutation::CutsWithoutState => "evaluate",
+        Mutation::StaleController => "asp-controlled",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

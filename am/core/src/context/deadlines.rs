@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     HandOver,
     /// Shards have had too few backups for a while, and no host for another one.
     Backups,
+    /// The controller should have given its first order by now.
+    Controller,
     /// A trainer has not reached a pserver for a while.
     Outage,
     /// Trainers that registered meanwhile may join.

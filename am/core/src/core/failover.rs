@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{SetViews, ShardCommand};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
-use heddle_protocol::view::{
-    self, PserversView, ReplicationView, SetBy, ShardPlacesView, WarningCode,
-};
+use heddle_protocol::view::{self, PserversView, ReplicationView, ShardPlacesView, WarningCode};
 
 use super::Core;
 use crate::record::{Record, RecordedView};
@@ -328,7 +326,7 @@ impl Core {
         let wanted = self.fleet.wanted().pservers;
         (spec.least() < spec.most()).then(|| PserversView {
             wanted,
-            set_by: if wanted == spec.count { SetBy::JobFile } else { SetBy::Operator },
+            set_by: self.fleet.wanted_size().set_by,
             least: spec.least(),
             most: spec.most(),
             present: self.fleet.held(Role::Pserver) as u32,

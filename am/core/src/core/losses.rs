@@ -9,7 +9,6 @@ use crate::action::ContainerName;
 use crate::event::Exit;
 use crate::failure::JobFailure;
 use crate::fleet::registration::ContainerEnd;
-use crate::fleet::scale::JobSize;
 use crate::fleet::{Fleet, Loss, LossOutcome, Lost};
 use crate::stage::StageKind;
 use crate::stage::recovery_timing::JobPosition;
@@ -128,23 +127,6 @@ impl Core {
             self.trainer_left(drained.member, drained.joined);
             self.fleet.stop_drained(member, &mut self.ctx);
         }
-    }
-
-    /// An operator changes the numbers of containers.
-    pub(super) fn scale(&mut self, to: JobSize) -> Result<String, String> {
-        for slot in self.fleet.scale(to, &mut self.ctx)? {
-            self.drain(slot);
-        }
-        // A pserver that is not there yet, and is not wanted any more, does not come.
-        let (fleet, map) = (&self.fleet, self.stage.map());
-        let comes = |slot| fleet.holder(slot).is_some() || fleet.is_wanted(slot);
-        if self.stage.kind() == StageKind::Restoring && !map.slots().all(comes) {
-            if !self.stage.has_started() {
-                self.stage.set_map(self.even_map());
-            }
-            self.restore("the number of pservers has changed".to_owned());
-        }
-        Ok(format!("{} trainers, {} pservers", to.trainers, to.pservers))
     }
 
     /// The cluster may preempt a container.

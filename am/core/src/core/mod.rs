@@ -21,6 +21,7 @@ mod refill;
 mod registration;
 mod reports;
 mod rollback;
+mod scaling;
 mod shard_files;
 mod spares;
 mod stragglers;
@@ -47,7 +48,6 @@ use crate::credentials::JobCredentials;
 use crate::event::{Event, Stored};
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
-use crate::fleet::scale::JobSize;
 use crate::model_saves::ModelSaves;
 use crate::stage::{JobStage, StageKind, StageMachine};
 use crate::time::{MonotonicMs, Now};
@@ -225,6 +225,7 @@ impl Core {
             Purpose::Replacement => self.replacement_timed_out(),
             Purpose::HandOver => self.hand_over_timed_out(),
             Purpose::Backups => self.warn_of_lacking_backups(),
+            Purpose::Controller => self.controller_is_silent(),
             Purpose::LastSave => self.last_save_timed_out(),
             Purpose::CutDue => self.checkpoints.want(CutReason::Due),
             Purpose::CutTimeout => {
@@ -316,9 +317,11 @@ impl Core {
                     self.fleet.stop_all(0, &mut self.ctx);
                     Ok("stopping at once".to_owned())
                 }
-                Operation::Checkpoint | Operation::Scale { .. } | Operation::Chaos(_) => {
-                    Err("the job is ending".to_owned())
-                }
+                Operation::Checkpoint
+                | Operation::Scale { .. }
+                | Operation::ScaleAuto
+                | Operation::Resize(_)
+                | Operation::Chaos(_) => Err("the job is ending".to_owned()),
             },
             Operation::Kill => {
                 self.end_stopped("killed by an operator; run it again to continue", 0);
@@ -334,13 +337,9 @@ impl Core {
             Operation::Checkpoint => {
                 Err("no training is under way: there is nothing new to save".to_owned())
             }
-            Operation::Scale { trainers, pservers } => {
-                let now = self.fleet.wanted();
-                self.scale(JobSize {
-                    trainers: trainers.unwrap_or(now.trainers),
-                    pservers: pservers.unwrap_or(now.pservers),
-                })
-            }
+            Operation::Scale { trainers, pservers } => self.scale_by_operator(*trainers, *pservers),
+            Operation::ScaleAuto => self.scale_auto(),
+            Operation::Resize(order) => self.resize(order),
             Operation::Chaos(order) => self.chaos.order(order, &self.fleet, &mut self.ctx),
         };
         self.ctx.answer(id, answer);

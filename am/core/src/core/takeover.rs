@@ -97,6 +97,7 @@ impl Core {
             return self.stage.go(JobStage::Stopping(outcome));
         }
         self.fleet.begin(&journal, &self.ctx);
+        self.await_controller();
         self.take_over_losses(&journal);
         self.claim(damaged, unfinished);
         for (phase, scores) in unrecorded {

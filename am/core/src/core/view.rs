@@ -21,11 +21,10 @@ impl Core {
         let (phase, epoch) = (self.work.phase(), self.ctx.epoch());
         let (tasks_done, tasks) = self.work.task_counts();
         let trainers = || self.fleet.holders(Role::Trainer);
-        let (loss_sum, loss_rows) = trainers()
-            .filter(|holder| holder.heartbeat.phase == phase && holder.heartbeat.epoch == epoch)
-            .fold((0.0, 0), |(sum, rows), holder| {
-                (sum + holder.heartbeat.loss_sum, rows + holder.heartbeat.loss_rows)
-            });
+        let heartbeats = trainers().map(|holder| &holder.heartbeat);
+        let (loss_sum, loss_rows) = heartbeats
+            .filter(|heartbeat| (heartbeat.phase, heartbeat.epoch) == (phase, epoch))
+            .fold((0.0, 0), |sum, beat| (sum.0 + beat.loss_sum, sum.1 + beat.loss_rows));
         let recoveries = self.stage.recoveries();
         // A sum over no trainer is -0.0.
         let rows_per_second = trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0;
@@ -71,6 +70,7 @@ impl Core {
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
             pservers: self.pservers_view(),
+            elastic: self.elastic_view(),
             shards: self.shard_places(),
             replication: self.replication_view(),
             updates_lost: Some(self.stage.losses().total()).filter(|updates| *updates > 0),

@@ -57,7 +57,7 @@ impl Fleet {
         let since = |member: Member| (member, before.get(&member).copied().unwrap_or(now));
         self.idle.since = idle.into_iter().map(since).collect();
         let surplus =
-            (self.wanted.trainers as usize).saturating_sub(self.idle.released.len() + least);
+            (self.wanted.size.trainers as usize).saturating_sub(self.idle.released.len() + least);
         let is_extra = |slot: &Slot| self.extra.has(*slot);
         let extra = self.idle.idle_for(extra_trainers::IDLE_MS, now).filter(is_extra);
         let extra: Vec<Slot> = extra.collect();

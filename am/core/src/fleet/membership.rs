@@ -60,7 +60,7 @@ impl JoinBatching {
 impl Fleet {
     /// How many trainers the work needs to begin.
     pub(crate) fn trainers_to_start(&self, ctx: &Context) -> u32 {
-        ctx.config().spec.trainers.min.min(self.wanted.trainers)
+        ctx.config().spec.trainers.min.min(self.wanted.size.trainers)
     }
 
     /// Number of members as the pservers were last sent them.
@@ -75,7 +75,7 @@ impl Fleet {
 
     /// How many trainers work at the most, extra ones included.
     pub(super) fn workers_wanted(&self) -> usize {
-        let trainers = (self.wanted.trainers as usize).saturating_sub(self.idle.count());
+        let trainers = (self.wanted.size.trainers as usize).saturating_sub(self.idle.count());
         trainers + self.extra.count()
     }
 

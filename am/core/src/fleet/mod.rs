@@ -46,7 +46,7 @@ use extra_trainers::ExtraTrainers;
 use idle_trainers::IdleTrainers;
 use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
-use scale::JobSize;
+use scale::{JobSize, WantedSize};
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
 use slow_nodes::SlowNodes;
 use storage_wait::StorageWait;
@@ -96,7 +96,7 @@ pub(crate) enum LossOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Fleet {
     slots: Slots,
-    wanted: JobSize,
+    wanted: WantedSize,
     spares: JobSize,
     extra: ExtraTrainers,
     idle: IdleTrainers,
@@ -143,7 +143,7 @@ impl Fleet {
         };
         Self {
             slots: Slots::new(&spec.pservers, &spec.trainers, Generation(1)),
-            wanted: JobSize::at_start(spec),
+            wanted: WantedSize::at_start(spec),
             spares: JobSize { trainers: spec.trainers.spares, pservers: spec.pservers.spares },
             extra: ExtraTrainers::new(&spec.trainers),
             idle: IdleTrainers::default(),
@@ -173,7 +173,7 @@ impl Fleet {
         let config = ctx.config();
         let spec = &config.spec;
         self.slots = Slots::new(&spec.pservers, &spec.trainers, ctx.generation());
-        self.wanted = JobSize::after(journal, ctx);
+        self.wanted = WantedSize::after(journal, ctx);
         self.set_wanted();
     }
 

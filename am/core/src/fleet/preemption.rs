@@ -88,6 +88,11 @@ impl Fleet {
         pservers.map(|(slot, _)| *slot).filter(leaves).collect()
     }
 
+    /// Whether there is a notice that the cluster may take a container.
+    pub(crate) fn is_preempted(&self) -> bool {
+        !self.preempted.is_empty()
+    }
+
     /// Whether shards may be served there: it is wanted, and there is no notice that its container ends soon.
     pub(crate) fn may_serve(&self, slot: Slot) -> bool {
         let container = self.slots.container(slot);

@@ -98,7 +98,7 @@ impl Fleet {
     /// first work, the others are spares.
     pub(super) fn set_wanted(&mut self) {
         self.slots.changed = true;
-        self.slots.pservers = self.wanted.pservers;
+        self.slots.pservers = self.wanted.size.pservers;
         let slots = self.slots.entries.keys().copied();
         let wanted: Vec<bool> = slots.map(|slot| self.has_part(slot)).collect();
         for (entry, wanted) in self.slots.entries.values_mut().zip(wanted) {
@@ -115,8 +115,8 @@ impl Fleet {
     /// How many slots of a role the wanted number and spares fill.
     pub(super) fn slots_wanted(&self, role: Role) -> u32 {
         let (wanted, spares) = match role {
-            Role::Pserver => (self.wanted.pservers, self.spares.pservers),
-            Role::Trainer => (self.wanted.trainers, self.spares.trainers),
+            Role::Pserver => (self.wanted.size.pservers, self.spares.pservers),
+            Role::Trainer => (self.wanted.size.trainers, self.spares.trainers),
         };
         wanted.saturating_add(spares)
     }
@@ -146,7 +146,7 @@ impl Fleet {
                 let registration_ms = ctx.limits().registration_ms;
                 ctx.set_deadline_at_latest(Purpose::Liveness, ctx.now() + registration_ms);
                 // The last container that the job needs to begin lets the others be asked for.
-                let gang = self.wanted.pservers + self.trainers_to_start(ctx);
+                let gang = self.wanted.size.pservers + self.trainers_to_start(ctx);
                 self.slots.changed |=
                     self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
                 ctx.order(ContainerOrder::Launch { container, member });

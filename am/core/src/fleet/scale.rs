@@ -1,11 +1,12 @@
-//! Scaling: an operator changes the numbers of trainers and pservers. A surplus trainer drains: it hands back its work and
-//! leaves. A surplus pserver stays until each of its shards is served elsewhere (`stage::replicas`).
+//! Scaling: an operator or the controller changes the numbers of trainers and pservers. A surplus trainer drains: it hands back
+//! its work and leaves. A surplus pserver stays until each of its shards is served elsewhere (`stage::replicas`).
 
 use std::ops::RangeInclusive;
 
 use heddle_protocol::control::{Command, TrainerCommand};
 use heddle_protocol::ids::{Member, Role, Slot};
-use heddle_protocol::job_spec::JobSpec;
+use heddle_protocol::job_spec::{Elasticity, JobSpec};
+use heddle_protocol::view::SetBy;
 
 use super::Fleet;
 use super::slots::{RegisteredContainer, SlotStatus};
@@ -30,32 +31,45 @@ pub(crate) struct JobSize {
     pub pservers: u32,
 }
 
-impl JobSize {
-    /// As in the job file.
+/// A size, and what has set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WantedSize {
+    pub size: JobSize,
+    pub set_by: SetBy,
+    /// The highest generation of a controller that has given an order; 0: before the first.
+    pub generation: u64,
+}
+
+impl WantedSize {
+    /// As in the job file. What a controller does not want yet does not start.
     pub(super) fn at_start(spec: &JobSpec) -> Self {
-        Self { trainers: spec.trainers.max, pservers: spec.pservers.count }
+        let trainers = match spec.run.elastic {
+            Elasticity::Off => spec.trainers.max,
+            Elasticity::Controller => spec.trainers.min,
+        };
+        let size = JobSize { trainers, pservers: spec.pservers.count };
+        Self { size, set_by: SetBy::JobFile, generation: 0 }
     }
 
     /// When the last attempt of this run ended. A first attempt is a new run, for which the job file counts.
     pub(super) fn after(journal: &[Record], ctx: &Context) -> Self {
         let spec = &ctx.config().spec;
         let at_start = Self::at_start(spec);
-        let mut size = at_start;
+        let mut wanted = at_start;
         for record in journal {
             match record {
-                Record::Claim { attempt, .. } if attempt.0 <= 1 => size = at_start,
-                Record::Scaled { trainers, pservers, .. } => {
-                    size = Self {
-                        trainers: *trainers,
-                        pservers: pservers.unwrap_or(at_start.pservers),
-                    };
+                Record::Claim { attempt, .. } if attempt.0 <= 1 => wanted = at_start,
+                Record::Scaled { trainers, pservers, set_by, generation, .. } => {
+                    let pservers = pservers.unwrap_or(at_start.size.pservers);
+                    let size = JobSize { trainers: *trainers, pservers };
+                    wanted = Self { size, set_by: *set_by, generation: *generation };
                 }
                 _ => {}
             }
         }
-        let fits = bounds(spec, Role::Trainer).contains(&size.trainers)
-            && bounds(spec, Role::Pserver).contains(&size.pservers);
-        if fits && ctx.attempt().0 > 1 { size } else { at_start }
+        let fits = bounds(spec, Role::Trainer).contains(&wanted.size.trainers)
+            && bounds(spec, Role::Pserver).contains(&wanted.size.pservers);
+        if fits && ctx.attempt().0 > 1 { wanted } else { at_start }
     }
 }
 
@@ -72,9 +86,10 @@ impl Fleet {
     ///
     /// # Errors
     /// A number is out of the job file's bounds. Nothing has changed.
-    pub(crate) fn scale(&mut self, to: JobSize, ctx: &mut Context) -> Result<Vec<Slot>, String> {
+    pub(crate) fn scale(&mut self, to: WantedSize, ctx: &mut Context) -> Result<Vec<Slot>, String> {
         let spec = &ctx.config().spec;
-        for (role, count) in [(Role::Trainer, to.trainers), (Role::Pserver, to.pservers)] {
+        let JobSize { trainers, pservers } = to.size;
+        for (role, count) in [(Role::Trainer, trainers), (Role::Pserver, pservers)] {
             let bounds = bounds(spec, role);
             let (least, most) = (bounds.start(), bounds.end());
             if bounds.contains(&count) {
@@ -86,17 +101,26 @@ impl Fleet {
                 "the job takes {range} {role}s, not {count}: the bounds are {role}s.min and {role}s.max"
             ));
         }
+        let is_changed = self.wanted.size != to.size;
         self.wanted = to;
-        self.forget_released_trainers();
         // The next attempt keeps to it.
-        let JobSize { trainers, pservers } = to;
+        let (WantedSize { set_by, generation, .. }, at_ms) = (to, ctx.wall_ms());
         let pservers = Some(pservers);
-        ctx.journal(Record::Scaled { trainers, pservers, at_ms: ctx.wall_ms() });
+        ctx.journal(Record::Scaled { trainers, pservers, set_by, generation, at_ms });
+        if !is_changed && set_by == SetBy::Controller {
+            return Ok(Vec::new());
+        }
+        self.forget_released_trainers();
         Ok(self.leave_unwanted(ctx))
     }
 
     /// How many containers of each role are wanted, beside spares.
     pub(crate) fn wanted(&self) -> JobSize {
+        self.wanted.size
+    }
+
+    /// The same, with what has set it.
+    pub(crate) fn wanted_size(&self) -> WantedSize {
         self.wanted
     }
 

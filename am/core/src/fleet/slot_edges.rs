@@ -144,8 +144,10 @@ impl Machine for SlotMachine {
             }
             "no trainer is wanted" | "one trainer is wanted" => {
                 let trainers = u32::from(event.starts_with("one"));
-                let to = JobSize { trainers, ..self.fleet.wanted() };
-                if self.fleet.wanted() != to {
+                let now = self.fleet.wanted_size();
+                let size = JobSize { trainers, ..now.size };
+                let to = WantedSize { size, ..now };
+                if now != to {
                     let drains = self.fleet.scale(to, &mut self.ctx);
                     assert!(drains.is_ok(), "it is within the bounds");
                     for slot in drains.into_iter().flatten() {

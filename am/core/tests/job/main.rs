@@ -9,6 +9,7 @@ mod best_pass;
 mod chaos;
 mod checkpoint_period;
 mod cluster;
+mod controller;
 mod copies;
 mod cuts;
 mod early_stop;

@@ -11,10 +11,11 @@ use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_hadoop::{Configuration, Token};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::grant::ControllerGrant;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::job_spec::{JobSpec, Location};
-use heddle_protocol::view::{JobView, Placement};
+use heddle_protocol::job_spec::{Elasticity, JobSpec, Location};
+use heddle_protocol::view::{JobView, Placement, WarningCode};
 use heddle_storage::Mode;
 use heddle_storage::{StorageError, StorageUrl, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, CallTimeouts, Cluster, ClusterError, rpc_options};
@@ -23,6 +24,8 @@ use super::tokens;
 use crate::attempt_history;
 use crate::carried_files;
 use crate::cluster::yarn::ContainerCredentials;
+use crate::event_log::EventLog;
+use crate::grant;
 use crate::process::start_failure::{StartFailure, code_of};
 use crate::run_dir::{RunDir, RunFile};
 use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
@@ -224,10 +227,11 @@ impl SubmittedFiles {
     /// The file systems of the job on HDFS, each once. Preparation looks at the checkpoints and lists the input in every
     /// attempt.
     pub(super) fn hdfs_file_systems(&self) -> Vec<JobFileSystem> {
-        let JobSpec { data, checkpoint, model, output, .. } = &self.spec;
+        let JobSpec { data, checkpoint, model, output, controller, .. } = &self.spec;
         let needed = data.train.iter().chain(&data.test).chain([&checkpoint.dir]);
         let needed = needed.map(Location::url).chain([self.yarn.staging.clone()]);
         let others = checkpoint.mirrors.iter().chain(&model.init).chain([&output.model]);
+        let others = others.chain(&controller.dir);
         let others = others.map(Location::url).chain(self.run.from.clone());
         file_systems(needed, others.chain([self.yarn.reports.clone()]))
     }
@@ -254,6 +258,29 @@ impl SubmittedFiles {
             storage: connect(&location).ok()?,
             dir: location.path().clone(),
         })
+    }
+
+    /// Writes where this attempt is for the cluster's controller, if the job has one. Without it the job goes on.
+    pub(super) async fn write_grant(&self, address: &AmAddress, log: &EventLog) {
+        let Some(dir) = &self.spec.controller.dir else { return };
+        if self.spec.run.elastic != Elasticity::Controller {
+            return;
+        }
+        let am = Some(address.clone());
+        let grant = ControllerGrant::new(
+            &self.spec,
+            &self.yarn.application,
+            self.run.run,
+            &self.secret,
+            am,
+        );
+        if let Err(error) = grant::write(&grant, dir).await {
+            let text = format!(
+                "the controller does not find this job: cannot write its grant in {dir}: {}",
+                chain(&error)
+            );
+            log.warn(WarningCode::GrantNotWritten, text);
+        }
     }
 
     /// Writes where this attempt is, for containers that look for it and for the command line.

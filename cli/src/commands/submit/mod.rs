@@ -40,6 +40,7 @@ use crate::waiting::{self, HDFS};
 
 mod announce;
 mod checked;
+mod controller_grant;
 mod credentials;
 mod flags;
 mod foreign_keys;
@@ -185,6 +186,7 @@ async fn checked(
     oozie::add_child_tags(&mut spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::init_is_shared(&spec)?;
+    controller_grant::check(&spec).await?;
     // Wiped at once, and read again when they are sent: the checks in between take a while.
     drop(user_secrets::read(&spec.yarn.secrets)?);
     preflight::trainer_program(&mut spec)?;
@@ -369,6 +371,7 @@ async fn hand_over(
             // The submission may have arrived.
             let _dead = cluster.client.kill(job.application, "interrupted while submitting").await;
         }
+        controller_grant::remove(job).await;
         let reports = cluster.reports(cluster.user.short_name(), job.application)?;
         for dir in [&job.staging, &reports] {
             if let Err(left) = cluster.remove_dir(dir).await {
@@ -383,6 +386,7 @@ async fn stage_and_submit(
     cluster: &Arc<ClusterContext>,
     job: &CheckedJob,
 ) -> Result<ApplicationReport, CommandFailure> {
+    controller_grant::write(job).await?;
     let staged = staging::stage(cluster, job).await?;
     let user_secrets = user_secrets::read(&job.spec.yarn.secrets)?;
     let collected = credentials::collect(cluster, &job.secret, user_secrets, &staged.carried).await;

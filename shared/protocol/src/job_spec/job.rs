@@ -15,8 +15,8 @@ use super::options::{
     TaskSize,
 };
 use super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
-    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, ControllerSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec,
+    OutputSpec, PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::table::{
     BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, COLUMN_STATS, FACTORS, LABEL, PREVIOUS_CENTRES,
@@ -61,6 +61,9 @@ pub struct JobSpec {
     pub liveness: LivenessSpec,
     /// Local runs.
     pub run: RunSpec,
+    /// The controller of elastic jobs.
+    #[serde(default, skip_serializing_if = "super::table::is_default")]
+    pub controller: ControllerSpec,
     /// Submission to a cluster.
     #[serde(default)]
     pub submit: SubmitSpec,
@@ -286,7 +289,8 @@ pub fn sample() -> JobSpec {
         am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
         network: NetworkSpec { ports: None, protection: NetworkProtection::Auto },
         liveness: LivenessSpec::default(),
-        run: RunSpec { work_dir: None, orphan_timeout: None, chaos: false },
+        run: RunSpec::default(),
+        controller: ControllerSpec::default(),
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),

@@ -47,9 +47,9 @@ pub use liveness::LivenessTimes;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, JobKind, KeptPass,
-    LabelScale, LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope,
-    TableFull, TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, Elasticity, JobKind,
+    KeptPass, LabelScale, LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt,
+    RecoveryScope, TableFull, TaskSize,
 };
 pub use phase::{
     JobPhase, Stage, TableUse, job_phase, passes_begun, phase_count, phase_text, phases_after,
@@ -58,8 +58,8 @@ pub use phase::{
 pub use pserver_memory::PserverMemory;
 pub use secret_source::SecretSource;
 pub use sections::{
-    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
-    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, ControllerSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec,
+    OutputSpec, PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 pub use shipped_file::FileSpec;
 pub use table::{TableKind, TableSpec, dense_table, shard_of_row, shard_rows};

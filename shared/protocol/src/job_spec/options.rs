@@ -312,3 +312,18 @@ impl NetworkProtection {
         }
     }
 }
+
+/// What sets the numbers of a job's trainers and pservers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Elasticity {
+    /// The job file, and operators.
+    #[default]
+    Off,
+    /// The cluster's controller, between the bounds of the job file.
+    Controller,
+}
+
+/// The words of `run.elastic`.
+pub(super) const ELASTICITIES: &[(&str, Elasticity)] =
+    &[("off", Elasticity::Off), ("controller", Elasticity::Controller)];

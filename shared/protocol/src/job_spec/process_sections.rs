@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::file::paths;
 use super::file::section::section;
 use super::limits::VCORES_MAX;
-use super::options::{NETWORK_PROTECTIONS, NetworkProtection};
+use super::location::Location;
+use super::options::{ELASTICITIES, Elasticity, NETWORK_PROTECTIONS, NetworkProtection};
 use super::value::{Bytes, DurationMs, PortRange};
 
 section! {
@@ -64,6 +65,7 @@ section! {
 
 section! {
     (take, key)
+    #[derive(Default)]
     pub struct RunSpec = ["run"] "Runs on this machine, and tests of a cluster." {
         /// Folder of run directories (logs, sockets, small state). Empty: heddle in the XDG state
         /// directory.
@@ -78,6 +80,25 @@ section! {
         /// tests of a cluster.
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key chaos: bool = "run.chaos", Value("false"), Freely, read(take.boolean(key));
+        /// "controller": the cluster's controller (heddle controller) sets the numbers of trainers
+        /// and pservers between min and max, which begin with trainers.min and pservers.count; the
+        /// cluster's administrator sets controller.dir. "off": they stay as in this file, until an
+        /// operator changes them. A run on this machine ignores the key.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key elastic: Elasticity = "run.elastic",
+            Value("\"off\""), Freely + site, read(take.choice(key, ELASTICITIES, &[]));
+    }
+}
+
+section! {
+    (take, key)
+    #[derive(Default)]
+    pub struct ControllerSpec = ["controller"] "The controller of a cluster's elastic jobs." {
+        /// Folder on HDFS of the controller and the jobs that take part, which the administrator
+        /// makes (docs/elastic.md). Empty: the cluster is without a controller.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key dir: Option<Location> = "controller.dir",
+            Value("\"\""), Freely + site, read(paths::optional(take, key));
     }
 }
 

@@ -19,7 +19,7 @@ use super::options::{
     LabelScaling, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES,
     RecoveryScope, TABLE_FULL, TableFull,
 };
-pub use super::process_sections::{AmSpec, LivenessSpec, NetworkSpec, RunSpec};
+pub use super::process_sections::{AmSpec, ControllerSpec, LivenessSpec, NetworkSpec, RunSpec};
 use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, Share};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::size::SetBy;
 use crate::ids::Slot;
 
 /// Pservers of a job with `pservers.min` below `pservers.max`.
@@ -11,7 +12,7 @@ use crate::ids::Slot;
 pub struct PserversView {
     /// How many are to hold shards.
     pub wanted: u32,
-    /// Where the number is from.
+    /// What has set the number.
     pub set_by: SetBy,
     /// The bounds of the job file.
     pub least: u32,
@@ -27,26 +28,12 @@ pub struct PserversView {
     pub waits_for: String,
 }
 
-/// Where the number of containers is from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SetBy {
-    /// The job file.
-    #[default]
-    JobFile,
-    /// An operator: `heddle scale`.
-    Operator,
-}
-
 impl PserversView {
     /// `3 wanted by an operator (1 to 4), 4 there; pserver-3 is to go and still serves 2 shards`.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { wanted, least, most, present, .. } = self;
-        let by = match self.set_by {
-            SetBy::JobFile => "the job file",
-            SetBy::Operator => "an operator",
-        };
+        let by = self.set_by.text();
         let mut text = format!("{wanted} wanted by {by} ({least} to {most}), {present} there");
         for (slot, shards) in &self.departing {
             text += &match shards {

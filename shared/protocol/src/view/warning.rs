@@ -79,6 +79,8 @@ warning_codes! {
     ExtraTrainerStarted = "extra_trainer_started",
     /// An operator ordered a fault.
     FaultOrdered = "fault_ordered",
+    /// The controller does not find the job: its grant could not be written.
+    GrantNotWritten = "grant_not_written",
     /// A checkpoint of a mirror is damaged, and an older one is used.
     ImportDamaged = "import_damaged",
     /// The journal cannot be written at the moment, or can be again.

@@ -574,6 +574,22 @@ impl World {
         }
     }
 
+    /// An order of a controller is not followed after a durable one of a later controller.
+    pub(super) fn check_scaled(&self, generation: u64) -> Result<(), String> {
+        let mut highest = 0;
+        for record in &self.durable.journal {
+            match record {
+                Record::Claim { attempt, .. } if attempt.0 <= 1 => highest = 0,
+                Record::Scaled { generation, .. } => highest = highest.max(*generation),
+                _ => {}
+            }
+        }
+        if generation >= highest {
+            return Ok(());
+        }
+        Err(format!("controller {generation} orders after controller {highest}"))
+    }
+
     /// Spares wait without work, and take the shards of a lost pserver at once.
     pub(super) fn check_spares(&self, attempt: u32, actions: &[Action]) -> Result<(), String> {
         // A later attempt may take in trainers that the one before had given up.

@@ -5,7 +5,7 @@ mod processes;
 mod storage;
 
 use heddle_am_core::{ContainerName, Event, Exit, OperationId};
-use heddle_protocol::control::Operation;
+use heddle_protocol::control::{Operation, ResizeOrder};
 use heddle_protocol::ids::Role;
 
 use super::super::chance::{Chance, mix};
@@ -95,6 +95,17 @@ impl World {
                     .job
                     .pservers_between
                     .map(|[least, most]| least + chance.below((most - least + 1) as usize) as u32);
+                if self.job.elastic && !chance.one_in(4) {
+                    // Now and then another controller leads, and the one before goes on for a while.
+                    self.trouble.controller += u64::from(chance.one_in(4));
+                    let generation = self.trouble.controller + 2 - chance.below(2) as u64;
+                    let pservers = pservers.unwrap_or(self.job.pservers);
+                    let order = ResizeOrder { generation, trainers, pservers };
+                    let is_auto = chance.one_in(4);
+                    let operation =
+                        if is_auto { Operation::ScaleAuto } else { Operation::Resize(order) };
+                    return self.operate(operation);
+                }
                 let trainers = Some(trainers).filter(|_| pservers.is_none() || chance.one_in(2));
                 self.operate(Operation::Scale { trainers, pservers })
             }

@@ -184,8 +184,10 @@ impl World {
                     self.push(Wire::ControlDown(connection.0), Item::End);
                 }
                 Action::Journal { id, record } => {
-                    if let Record::Outcome(outcome) = &*record {
-                        self.decides(attempt, outcome);
+                    match &*record {
+                        Record::Outcome(outcome) => self.decides(attempt, outcome),
+                        Record::Scaled { generation, .. } => self.check_scaled(*generation)?,
+                        _ => {}
                     }
                     self.push(Wire::Am(attempt, JOURNAL), Item::Record(id, record))
                 }

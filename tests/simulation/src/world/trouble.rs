@@ -55,6 +55,8 @@ pub(super) struct Trouble {
     pub(super) cluster_silent_until: u64,
     /// No probe of a port is answered before this event.
     pub(super) probes_silent_until: u64,
+    /// How many controllers have been superseded.
+    pub(super) controller: u64,
     /// The next record cannot be written, ever.
     pub(super) journal_fails: bool,
     /// What the cluster does otherwise than ordered, the next times.

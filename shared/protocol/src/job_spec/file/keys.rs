@@ -3,8 +3,8 @@
 //! The tables of the sections hold the keys. A key that is in none of them is unknown.
 
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
-    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, ControllerSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME,
+    NetworkSpec, OutputSpec, PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::key::{Group, Key};
@@ -24,6 +24,7 @@ pub const GROUPS: &[Group] = &[
     NetworkSpec::GROUP,
     LivenessSpec::GROUP,
     RunSpec::GROUP,
+    ControllerSpec::GROUP,
     SubmitSpec::GROUP,
     YarnSpec::GROUP,
 ];

@@ -8,8 +8,8 @@ use super::super::job::JobSpec;
 use super::super::limits::SpecError;
 use super::super::options::KINDS;
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
-    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, ControllerSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME,
+    NetworkSpec, OutputSpec, PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::context::{ReadContext, Shown};
@@ -126,6 +126,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
     let network = NetworkSpec::read(take);
     let liveness = LivenessSpec::read(take);
     let run = RunSpec::read(take);
+    let controller = ControllerSpec::read(take);
     let submit = SubmitSpec::read(take);
     let yarn = YarnSpec::read(take);
     Some(JobSpec {
@@ -142,6 +143,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         network: network?,
         liveness: liveness?,
         run: run?,
+        controller: controller?,
         submit: submit?,
         yarn: yarn?,
         site_keys: BTreeSet::new(),

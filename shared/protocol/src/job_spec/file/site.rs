@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::super::sections::{
-    AmSpec, CheckpointSpec, LivenessSpec, NetworkSpec, PserverSpec, RunSpec, TrainerSpec,
+    AmSpec, CheckpointSpec, ControllerSpec, LivenessSpec, NetworkSpec, PserverSpec, RunSpec,
+    TrainerSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::context::{ReadContext, Shown, SiteFile};
@@ -161,6 +162,7 @@ pub fn read_site(file: &SiteFile) -> Result<Vec<Shown>, Problems> {
         NetworkSpec::read(&mut take),
         LivenessSpec::read(&mut take),
         RunSpec::read(&mut take),
+        ControllerSpec::read(&mut take),
         SubmitSpec::read(&mut take),
         YarnSpec::read(&mut take),
     );
