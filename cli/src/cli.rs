@@ -6,9 +6,9 @@ use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
 use crate::commands::{
-    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, data,
-    export, install, kill, list, logs, move_queue, predict, report, run, scale, shards, status,
-    submit,
+    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers,
+    controller, data, export, install, kill, list, logs, move_queue, predict, report, run, scale,
+    shards, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::{LoginFlags, StatedKeytab};
@@ -76,6 +76,7 @@ enum CliCommand {
     Shards(NamedJobArgs),
     /// Change the number of trainers or pservers of a running job
     Scale(scale::Args),
+    Controller(controller::Args),
     Chaos(chaos::Args),
     Predict(predict::Args),
     /// Write the model of a checkpoint
@@ -185,6 +186,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Move(args) => move_queue::move_queue(&args, json),
         CliCommand::Shards(args) => shards::shards(&args, json),
         CliCommand::Scale(args) => scale::scale(&args, json),
+        CliCommand::Controller(args) => controller::controller(&args, json),
         CliCommand::Chaos(args) => chaos::chaos(&args, json),
         CliCommand::Predict(args) => predict::predict(&args, json),
         CliCommand::Export(args) => export::export(&args, json),

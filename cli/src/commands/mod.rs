@@ -9,6 +9,7 @@ pub mod clean;
 pub mod completions;
 pub mod config;
 pub mod containers;
+pub mod controller;
 pub mod data;
 mod decisions;
 pub mod export;

@@ -14,7 +14,7 @@ use heddle_hadoop::rpc::{CallOptions, RpcProxy};
 use tokio::time::{Instant, sleep};
 
 pub use error::{ClientError, refuses_for_now, refuses_tokens};
-pub use queue::{ClusterMetrics, QueueAcls, QueueInfo, QueueState};
+pub use queue::{ClusterMetrics, QueueAcls, QueueAmount, QueueInfo, QueueState};
 pub use report::{
     ApplicationFilter, ApplicationReport, ApplicationState, AttemptReport, AttemptState,
     ContainerReport, FinalApplicationStatus, Usage,

@@ -1,6 +1,7 @@
 //! Jobs and the client on real YARN clusters, in health and under every kind of fault.
 
 mod cluster;
+mod controller;
 mod faults;
 mod job;
 mod job_chaos;

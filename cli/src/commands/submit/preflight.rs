@@ -252,7 +252,7 @@ fn queue_view(
     let count = |n: i64| Some(u64::try_from(n).unwrap_or(0));
     QueueView {
         name: queue.name.clone(),
-        free_mib: u64::try_from(queue.memory_mib[0]).ok().filter(|free| *free > 0),
+        free_mib: u64::try_from(queue.memory_mib.available).ok().filter(|free| *free > 0),
         running: count(queue.applications_running),
         waiting: count(queue.applications_pending),
     }

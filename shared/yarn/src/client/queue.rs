@@ -61,6 +61,17 @@ impl From<proto::QueueStateProto> for QueueState {
     }
 }
 
+/// How much of a resource a queue has (`QueueStatistics`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueAmount {
+    /// Free.
+    pub available: i64,
+    /// In containers.
+    pub allocated: i64,
+    /// Asked for.
+    pub pending: i64,
+}
+
 /// A queue (`QueueInfo`).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -79,8 +90,12 @@ pub struct QueueInfo {
     pub applications_running: i64,
     /// Number of waiting applications.
     pub applications_pending: i64,
-    /// MiB that are available, allocated, and pending, in this order.
-    pub memory_mib: [i64; 3],
+    /// MiB.
+    pub memory_mib: QueueAmount,
+    /// Vcores.
+    pub vcores: QueueAmount,
+    /// Containers that are asked for.
+    pub containers_pending: i64,
     /// Its child queues.
     pub children: Vec<QueueInfo>,
 }
@@ -107,11 +122,17 @@ impl QueueInfo {
             state: message.state().into(),
             applications_running: statistics.num_apps_running(),
             applications_pending: statistics.num_apps_pending(),
-            memory_mib: [
-                statistics.available_memory_mb(),
-                statistics.allocated_memory_mb(),
-                statistics.pending_memory_mb(),
-            ],
+            memory_mib: QueueAmount {
+                available: statistics.available_memory_mb(),
+                allocated: statistics.allocated_memory_mb(),
+                pending: statistics.pending_memory_mb(),
+            },
+            vcores: QueueAmount {
+                available: statistics.available_v_cores(),
+                allocated: statistics.allocated_v_cores(),
+                pending: statistics.pending_v_cores(),
+            },
+            containers_pending: statistics.pending_containers(),
             children: children.iter().map(|child| Self::with_depth(child, depth - 1)).collect(),
         }
     }

@@ -1,0 +1,205 @@
+//! What a round reads and sends: calls to the ResourceManager, to HDFS and to ApplicationMasters.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_controller::dir::ControllerDir;
+use heddle_controller::grants::GrantReader;
+use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds, Steps};
+use heddle_controller::seen_job::SeenJob;
+use heddle_protocol::control::ResizeOrder;
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::handshake::{PROTOCOL_VERSION, Secret};
+use heddle_protocol::view::JobView;
+use heddle_yarn::NodeState;
+use heddle_yarn::client::{ApplicationFilter, ApplicationState};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::am_client::{Am, AmKey};
+use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, storage_failure};
+use crate::failure::{CommandFailure, OrFail};
+use crate::rm_web;
+
+/// How long ApplicationMasters have for an answer.
+const AM_LIMIT: Duration = Duration::from_secs(2);
+/// Connections to ApplicationMasters at a time.
+const CONNECTIONS: usize = 256;
+/// The root of all queues.
+const ROOT: &str = "root";
+
+/// Reads the cluster and the jobs, round by round.
+pub struct Observer {
+    pub cluster: Arc<ClusterContext>,
+    pub dir: ControllerDir,
+    pub rounds: Rounds,
+    grants: GrantReader,
+    steps: Steps,
+    started: Instant,
+}
+
+/// What a round has found.
+pub struct RoundData {
+    pub read: Observation,
+    pub jobs: Vec<GrantedJob>,
+    pub input: PlannerInput,
+    /// Lines about what cannot be planned with.
+    pub problems: Vec<String>,
+}
+
+impl Observer {
+    pub async fn new(cluster: Arc<ClusterContext>, dir: ControllerDir) -> Self {
+        let steps = rm_web::ask(&cluster, ROOT, None).await.steps;
+        let steps = steps.map_or(Steps { memory_mib: 1, vcores: 1 }, |steps| Steps {
+            memory_mib: steps.memory_mib,
+            vcores: steps.vcores,
+        });
+        let (rounds, grants) = (Rounds::default(), GrantReader::default());
+        Self { cluster, dir, rounds, grants, steps, started: Instant::now() }
+    }
+
+    /// Time of the monotonic clock, ms.
+    pub fn now_ms(&self) -> u64 {
+        self.clock()()
+    }
+
+    /// The clock of [`Self::now_ms`].
+    pub fn clock(&self) -> impl Fn() -> u64 + use<> {
+        let started = self.started;
+        move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Reads everything that a plan needs.
+    ///
+    /// # Errors
+    /// The ResourceManager or HDFS does not respond, or refuses.
+    pub async fn look(&mut self) -> Result<RoundData, CommandFailure> {
+        let (read, mut problems) = self.read().await?;
+        let (jobs, lines) = self.rounds.granted(&read);
+        problems.extend(lines);
+        let nodes: BTreeMap<&str, String> =
+            read.nodes.iter().map(|node| (&*node.http_address, node.id.to_string())).collect();
+        for (application, view) in views(&jobs).await {
+            let node_of = |http: &str| nodes.get(http).cloned().unwrap_or_default();
+            match view.map(|view| SeenJob::from_view(&view, node_of)) {
+                Ok(Some(seen)) => {
+                    let now_ms = self.now_ms();
+                    self.rounds.saw(&application, seen, now_ms);
+                }
+                Ok(None) => problems.push(format!("{application} does not take part any more")),
+                Err(why) => problems.push(format!("{application}: {why}")),
+            }
+        }
+        let input = self.rounds.input(&read, &jobs, self.steps, self.now_ms());
+        Ok(RoundData { read, jobs, input, problems })
+    }
+
+    async fn read(&mut self) -> Result<(Observation, Vec<String>), CommandFailure> {
+        use ApplicationState::{Accepted, New, NewSaving, Running, Submitted};
+        let filter = ApplicationFilter {
+            kinds: vec![APPLICATION_TYPE.to_owned()],
+            states: vec![New, NewSaving, Submitted, Accepted, Running],
+            ..ApplicationFilter::default()
+        };
+        let client = &self.cluster.client;
+        let of_cluster = async {
+            tokio::try_join!(
+                client.applications(&filter),
+                client.nodes(&[NodeState::Running]),
+                client.queue(ROOT),
+            )
+        };
+        let of_cluster = of_cluster.await;
+        let (applications, nodes, queues) =
+            of_cluster.or_fail_with(client_failure, "cannot read the cluster's state")?;
+        let grants = self.grants.read(&self.dir).await;
+        let (grants, lines) = grants.or_fail_with(storage_failure, "cannot read the grants")?;
+        Ok((Observation { applications, nodes, queues, grants }, lines))
+    }
+
+    /// Removes grants of applications that have ended; best effort.
+    pub async fn remove_lapsed(&mut self, read: &Observation) {
+        let now_ms = self.now_ms();
+        for application in self.rounds.lapsed(read, now_ms) {
+            let _again = GrantReader::remove(&self.dir, &application).await;
+        }
+    }
+}
+
+/// The status of each job that has an ApplicationMaster.
+async fn views(jobs: &[GrantedJob]) -> Vec<(String, Result<JobView, String>)> {
+    each(jobs, |am, run, secret| async move { am.view_with(AmKey::controller(run, &secret)).await })
+        .await
+}
+
+/// Sends orders; returns the answer of each job.
+pub async fn order(
+    jobs: &[GrantedJob],
+    orders: BTreeMap<String, ResizeOrder>,
+) -> Vec<(String, Result<(), String>)> {
+    let addressed: Vec<GrantedJob> =
+        jobs.iter().filter(|job| orders.contains_key(&job.grant.application)).cloned().collect();
+    let by_run: BTreeMap<_, _> = addressed
+        .iter()
+        .filter_map(|job| Some((job.grant.run, *orders.get(&job.grant.application)?)))
+        .collect();
+    each(&addressed, move |am, run, secret| {
+        let order = by_run.get(&run).copied();
+        async move {
+            match order {
+                Some(order) => am.resize(AmKey::controller(run, &secret), &order).await,
+                None => Ok(()),
+            }
+        }
+    })
+    .await
+}
+
+/// Makes a call to the ApplicationMaster of each job, all at a time.
+async fn each<T, F, C>(jobs: &[GrantedJob], call: F) -> Vec<(String, Result<T, String>)>
+where
+    T: Send + 'static,
+    F: Fn(Am, heddle_protocol::ids::RunId, Secret) -> C,
+    C: Future<Output = Result<T, CommandFailure>> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut calls = JoinSet::new();
+    for GrantedJob { report, grant } in jobs {
+        let Some(address) = &grant.am else { continue };
+        if grant.protocol != PROTOCOL_VERSION || report.state != Some(ApplicationState::Running) {
+            continue;
+        }
+        let application = grant.application.clone();
+        let Ok(secret) = Secret::from_hex(&grant.secret) else {
+            let why = CommandFailure::new(ExitCode::Input, "its grant has no secret");
+            calls.spawn(async move { (application, Err(in_words(&why))) });
+            continue;
+        };
+        let am = Am {
+            addresses: vec![address.address],
+            peer: "its ApplicationMaster".to_owned(),
+            next: String::new(),
+            checkpoint_timeout: Duration::ZERO,
+        };
+        let call = call(am, grant.run, secret);
+        let places = Arc::clone(&places);
+        calls.spawn(async move {
+            let _place = places.acquire_owned().await;
+            let answer = match tokio::time::timeout(AM_LIMIT, call).await {
+                Ok(answer) => answer.map_err(|failure| in_words(&failure)),
+                Err(_) => Err(format!("no answer within {} s", AM_LIMIT.as_secs())),
+            };
+            (application, answer)
+        });
+    }
+    calls.join_all().await
+}
+
+pub fn in_words(failure: &CommandFailure) -> String {
+    let mut text = failure.fact.clone();
+    for cause in &failure.causes {
+        text += &format!(": {cause}");
+    }
+    text
+}

@@ -1,0 +1,332 @@
+//! From what a round has read to the planner's input, with what has to be remembered between rounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_controller_core::{
+    ClusterState, ContainerCounts, ElasticJob, FixedSize, HISTORY_MS, LoadLimit, NodeCapacity,
+    QueueCapacity, ResourceVector, ScalingDecision, SizeChange, SizeRange,
+};
+use heddle_protocol::grant::{ControllerGrant, GrantedResources};
+use heddle_protocol::handshake::PROTOCOL_VERSION;
+use heddle_protocol::view::SetBy;
+use heddle_yarn::client::{ApplicationState, QueueInfo};
+use heddle_yarn::{ApplicationReport, NodeReport, NodeState, Resources};
+
+use crate::grants::FoundGrant;
+use crate::seen_job::SeenJob;
+
+/// How often a round is made, in milliseconds.
+pub const ROUND_MS: u64 = 2_000;
+/// A status that is older than two rounds is not planned with.
+const STALE_MS: u64 = 3 * ROUND_MS;
+/// Rounds for which a list of nodes that has shrunk by more than a tenth must stay as it is: a ResourceManager that has just
+/// started lists the nodes that have registered so far.
+const NODES_STAND: u32 = 2;
+/// A grant without a living application is removed after this time: it may be of a job that is about to be submitted.
+const GRANT_LAPSES_MS: u64 = 600_000;
+
+/// What a round has read from YARN and from the controller's folder.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// Applications of Heddle's type that have not ended.
+    pub applications: Vec<ApplicationReport>,
+    /// All nodes that run.
+    pub nodes: Vec<NodeReport>,
+    /// The root of all queues, if the ResourceManager shows it.
+    pub queues: Option<QueueInfo>,
+    /// The grants.
+    pub grants: Vec<FoundGrant>,
+}
+
+/// The multiples in which YARN grants resources.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// MiB, at least 1.
+    pub memory_mib: u64,
+    /// At least 1.
+    pub vcores: u32,
+}
+
+impl Steps {
+    fn rounded(self, each: GrantedResources) -> ResourceVector {
+        let memory = each.memory_mib.max(1).next_multiple_of(self.memory_mib.max(1));
+        let vcores = each.vcores.max(1).next_multiple_of(self.vcores.max(1));
+        let amount = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        ResourceVector::new(amount(each.gpus), vcores.into(), amount(memory))
+    }
+}
+
+/// A job that takes part: its application, and what it grants.
+#[derive(Clone, Debug)]
+pub struct GrantedJob {
+    /// What YARN reports.
+    pub report: ApplicationReport,
+    /// What the job allows.
+    pub grant: ControllerGrant,
+}
+
+/// Input of the planner.
+#[derive(Clone, Debug, Default)]
+pub struct PlannerInput {
+    /// The cluster.
+    pub cluster: ClusterState,
+    /// The jobs, sorted by id.
+    pub jobs: Vec<ElasticJob>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct JobMemory {
+    seen: Option<(SeenJob, u64)>,
+    changes: Vec<SizeChange>,
+    asked_since_ms: Option<u64>,
+}
+
+/// What is remembered between rounds. Times are of the controller's monotonic clock.
+#[derive(Clone, Debug, Default)]
+pub struct Rounds {
+    jobs: BTreeMap<String, JobMemory>,
+    /// Number of nodes of the last round with a plan, the last number, and for how many rounds it has stood.
+    nodes: (usize, usize, u32),
+    /// Grants without a living application, and since when.
+    lapsing: BTreeMap<String, u64>,
+}
+
+impl Rounds {
+    /// The jobs that take part, and a line for each grant that does not count.
+    #[must_use]
+    pub fn granted(&self, read: &Observation) -> (Vec<GrantedJob>, Vec<String>) {
+        let mut jobs = Vec::new();
+        let mut lines = Vec::new();
+        let reports: BTreeMap<String, &ApplicationReport> =
+            read.applications.iter().map(|report| (report.id.to_string(), report)).collect();
+        for FoundGrant { owner, grant } in &read.grants {
+            let Some(report) = reports.get(&grant.application) else { continue };
+            if !owner.is_empty() && *owner != report.user {
+                lines.push(format!(
+                    "the grant of {} is ignored: it is of user {owner}, and the application of {}",
+                    grant.application, report.user
+                ));
+                continue;
+            }
+            jobs.push(GrantedJob { report: (*report).clone(), grant: grant.clone() });
+        }
+        (jobs, lines)
+    }
+
+    /// Applications that ended some time ago and have grants.
+    pub fn lapsed(&mut self, read: &Observation, now_ms: u64) -> Vec<String> {
+        let live: BTreeSet<String> =
+            read.applications.iter().map(|report| report.id.to_string()).collect();
+        let before = std::mem::take(&mut self.lapsing);
+        for FoundGrant { grant, .. } in &read.grants {
+            if !live.contains(&grant.application) {
+                let since = before.get(&grant.application).copied().unwrap_or(now_ms);
+                self.lapsing.insert(grant.application.clone(), since);
+            }
+        }
+        let due = self.lapsing.iter().filter(|(_, since)| now_ms - **since >= GRANT_LAPSES_MS);
+        due.map(|(application, _)| application.clone()).collect()
+    }
+
+    /// A job has reported.
+    pub fn saw(&mut self, application: &str, seen: SeenJob, now_ms: u64) {
+        let memory = self.jobs.entry(application.to_owned()).or_default();
+        memory.asked_since_ms = match (seen.asks, memory.asked_since_ms) {
+            (true, Some(since_ms)) => Some(since_ms),
+            (true, None) => Some(now_ms),
+            (false, _) => None,
+        };
+        memory.seen = Some((seen, now_ms));
+    }
+
+    /// A job has accepted an order.
+    pub fn ordered(&mut self, decision: &ScalingDecision, now_ms: u64) {
+        let memory = self.jobs.entry(decision.job.clone()).or_default();
+        memory.changes.push(decision.as_change(now_ms));
+        memory.asked_since_ms = None;
+        if let Some((seen, _)) = &mut memory.seen {
+            seen.wanted = decision.to;
+        }
+    }
+
+    /// What a job last reported.
+    #[must_use]
+    pub fn seen(&self, application: &str) -> Option<&SeenJob> {
+        self.jobs.get(application)?.seen.as_ref().map(|(seen, _)| seen)
+    }
+
+    /// Whether the list of nodes may be planned with: it has not lost more than a tenth of them, or stands as it is.
+    pub fn has_all_nodes(&mut self, nodes: usize) -> bool {
+        let (planned, last, stood) = self.nodes;
+        let stood = if nodes == last { stood + 1 } else { 0 };
+        let is_whole = nodes > 0 && (nodes * 10 >= planned * 9 || stood >= NODES_STAND);
+        self.nodes = (if is_whole { nodes } else { planned }, nodes, stood);
+        is_whole
+    }
+
+    /// The input of the planner.
+    pub fn input(
+        &mut self,
+        read: &Observation,
+        granted: &[GrantedJob],
+        steps: Steps,
+        now_ms: u64,
+    ) -> PlannerInput {
+        let ids: BTreeSet<&str> = granted.iter().map(|job| &*job.grant.application).collect();
+        self.jobs.retain(|id, _| ids.contains(&**id));
+        for memory in self.jobs.values_mut() {
+            memory.changes.retain(|change| change.at_ms + HISTORY_MS > now_ms);
+        }
+        let mut queues = Vec::new();
+        let total = total(&read.nodes);
+        if let Some(root) = &read.queues {
+            leaves(root, 1.0, total, &mut queues);
+        }
+        let mut jobs: Vec<ElasticJob> =
+            granted.iter().map(|job| self.job(job, &queues, steps, now_ms)).collect();
+        jobs.sort_by(|a, b| a.id.cmp(&b.id));
+        let (asked_by_others, containers_asked_by_others) = asked_by_others(read, &jobs);
+        let mut nodes: Vec<NodeCapacity> = usable(&read.nodes).map(capacity).collect();
+        if nodes.iter().any(|node| node.free.vcores < 0) {
+            // The scheduler counts memory alone (`DefaultResourceCalculator`).
+            for node in &mut nodes {
+                node.total.vcores = VCORES_UNCOUNTED;
+                node.free.vcores = VCORES_UNCOUNTED;
+            }
+        }
+        let cluster = ClusterState {
+            nodes,
+            queues,
+            asked_by_others,
+            containers_asked_by_others,
+            limit: LoadLimit::default(),
+        };
+        PlannerInput { cluster, jobs }
+    }
+
+    fn job(
+        &self,
+        job: &GrantedJob,
+        queues: &[QueueCapacity],
+        steps: Steps,
+        now_ms: u64,
+    ) -> ElasticJob {
+        let GrantedJob { report, grant } = job;
+        let memory = self.jobs.get(&grant.application);
+        let seen = memory.and_then(|memory| memory.seen.as_ref());
+        let (trainers, pservers) = (grant.trainers, grant.pservers);
+        let range = SizeRange {
+            trainers_min: trainers.min.max(1),
+            trainers_max: trainers.max.clamp(trainers.min.max(1), TRAINERS_MAX),
+            trainers_useful: seen.map_or(trainers.max, |(seen, _)| seen.useful),
+            lanes: grant.lanes,
+            pservers_min: pservers.min,
+            pservers_max: pservers.max,
+        };
+        let runs = report.state == Some(ApplicationState::Running);
+        let is_stale = seen.is_none_or(|(_, at_ms)| now_ms.saturating_sub(*at_ms) > STALE_MS);
+        let fixed = match seen {
+            _ if grant.protocol != PROTOCOL_VERSION => Some(FixedSize::OtherVersion),
+            _ if is_stale && runs => Some(FixedSize::StaleStatus),
+            Some((seen, _)) if seen.ends => Some(FixedSize::Ending),
+            Some((seen, _)) if seen.set_by == SetBy::Operator => Some(FixedSize::Pinned),
+            _ => None,
+        };
+        let at_start = ContainerCounts::new(trainers.start, pservers.start);
+        let seen = seen.map(|(seen, _)| seen);
+        ElasticJob {
+            id: grant.application.clone(),
+            class: u32::try_from(report.priority).unwrap_or(0),
+            submitted_ms: u64::try_from(report.start_time_ms).unwrap_or(0),
+            queue: leaf_of(queues, &report.queue),
+            master: (!runs && grant.am.is_none()).then(|| steps.rounded(grant.master)),
+            trainer: steps.rounded(trainers.each),
+            pserver: steps.rounded(pservers.each),
+            sizes: range.sizes(),
+            wanted: seen.map_or(at_start, |seen| seen.wanted),
+            held: seen.map(|seen| seen.held.clone()).unwrap_or_default(),
+            draining: seen.map(|seen| seen.draining.clone()).unwrap_or_default(),
+            asked_since_ms: memory.and_then(|memory| memory.asked_since_ms),
+            changes: memory.map(|memory| memory.changes.clone()).unwrap_or_default(),
+            fixed,
+            is_preempted: seen.is_some_and(|seen| seen.is_preempted),
+        }
+    }
+}
+
+/// Most trainers of a job that are considered: a grant is written by a user.
+const TRAINERS_MAX: u32 = 10_000;
+
+/// Vcores of a node where they are not counted: enough for any job, and sums of them are numbers.
+const VCORES_UNCOUNTED: i64 = 1 << 32;
+
+/// Nodes without a label: jobs with a label do not take part.
+fn usable(nodes: &[NodeReport]) -> impl Iterator<Item = &NodeReport> {
+    let plain = |node: &&NodeReport| node.labels.iter().all(String::is_empty);
+    nodes.iter().filter(|node| node.state == Some(NodeState::Running)).filter(plain)
+}
+
+fn total(nodes: &[NodeReport]) -> ResourceVector {
+    let all = usable(nodes).map(|node| vector(&node.capability));
+    all.fold(ResourceVector::default(), |sum, total| sum + total)
+}
+
+fn capacity(node: &NodeReport) -> NodeCapacity {
+    let total = vector(&node.capability);
+    NodeCapacity { name: node.id.to_string(), total, free: total - vector(&node.used) }
+}
+
+fn vector(resources: &Resources) -> ResourceVector {
+    let gpus = resources.others.get("yarn.io/gpu").map_or(0, |amount| amount.value);
+    let memory = i64::try_from(resources.memory.as_mib()).unwrap_or(i64::MAX);
+    ResourceVector::new(gpus, resources.vcores.0.into(), memory)
+}
+
+/// The queues without queues below them. `share`: of the cluster, that the parents can have at the most.
+fn leaves(queue: &QueueInfo, share: f32, total: ResourceVector, found: &mut Vec<QueueCapacity>) {
+    // The FairScheduler reports 0 or less for a queue without a maximum.
+    let own = if queue.maximum_capacity > 0.0 { queue.maximum_capacity.min(1.0) } else { 1.0 };
+    let share = share * own;
+    if queue.children.is_empty() {
+        let part = |amount: i64| (amount as f64 * f64::from(share)).round() as i64;
+        let most = ResourceVector::new(total.gpus, part(total.vcores), part(total.memory_mib));
+        found.push(QueueCapacity {
+            name: queue.name.clone(),
+            most: (share < 1.0).then_some(most),
+            used: ResourceVector::new(0, queue.vcores.allocated, queue.memory_mib.allocated),
+        });
+    }
+    for child in &queue.children {
+        leaves(child, share, total, found);
+    }
+}
+
+/// The leaf that a report names: schedulers name a queue by its path or by its last part.
+fn leaf_of(queues: &[QueueCapacity], name: &str) -> String {
+    let last = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
+    let exact = queues.iter().find(|queue| queue.name == name);
+    let found = exact.or_else(|| queues.iter().find(|queue| last(&queue.name) == last(name)));
+    found.map_or_else(|| name.to_owned(), |queue| queue.name.clone())
+}
+
+/// What applications ask for that are not elastic jobs, and in how many containers.
+fn asked_by_others(read: &Observation, jobs: &[ElasticJob]) -> (ResourceVector, u32) {
+    let Some(root) = &read.queues else { return (ResourceVector::default(), 0) };
+    let mut asked = ResourceVector::new(0, root.vcores.pending, root.memory_mib.pending);
+    let mut containers = root.containers_pending;
+    for job in jobs {
+        if let Some(master) = job.master {
+            asked -= master;
+            containers -= 1;
+            // Its containers are asked for when its ApplicationMaster runs.
+            continue;
+        }
+        let held = job.held.iter().map(|on_node| on_node.counts);
+        let held = held.fold(ContainerCounts::default(), |sum, counts| sum + counts);
+        let missing = job.wanted.minus(held);
+        asked = asked - job.trainer.times(missing.trainers) - job.pserver.times(missing.pservers);
+        containers -= i64::from(missing.trainers) + i64::from(missing.pservers);
+    }
+    let positive = ResourceVector::new(0, asked.vcores.max(0), asked.memory_mib.max(0));
+    (positive, u32::try_from(containers.max(0)).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,236 @@
+//! What a round makes of reports, grants and statuses.
+
+use heddle_controller::grants::FoundGrant;
+use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds, Steps};
+use heddle_controller::seen_job::SeenJob;
+use heddle_controller_core::{
+    ContainerCounts, FixedSize, ResourceVector, ScalingDecision, ScalingReason,
+};
+use heddle_protocol::grant::{ControllerGrant, GrantedResources, GrantedRole};
+use heddle_protocol::handshake::PROTOCOL_VERSION;
+use heddle_protocol::ids::RunId;
+use heddle_protocol::view::SetBy;
+use heddle_yarn::client::QueueInfo;
+use heddle_yarn::{ApplicationReport, ApplicationState, NodeReport, proto};
+use uuid::Uuid;
+
+const STEPS: Steps = Steps { memory_mib: 1_024, vcores: 1 };
+const FIRST: &str = "application_1_0001";
+
+fn grant(application: &str) -> ControllerGrant {
+    let each = GrantedResources { memory_mib: 1_500, vcores: 2, gpus: 0 };
+    let role = |min, max, start| GrantedRole { min, max, start, each };
+    ControllerGrant {
+        protocol: PROTOCOL_VERSION,
+        application: application.to_owned(),
+        run: RunId(Uuid::from_u128(1)),
+        secret: String::new(),
+        am: None,
+        trainers: role(1, 4, 1),
+        pservers: role(1, 2, 2),
+        lanes: None,
+        master: each,
+    }
+}
+
+fn report(application: &str, user: &str) -> ApplicationReport {
+    let mut report = ApplicationReport::new(application.parse().expect("an id"));
+    report.user = user.to_owned();
+    report.queue = "root.ml".to_owned();
+    report.state = Some(ApplicationState::Running);
+    report
+}
+
+fn node(port: i32, used_vcores: i32) -> NodeReport {
+    let resource = |mib, vcores| proto::ResourceProto {
+        memory: Some(mib),
+        virtual_cores: Some(vcores),
+        ..Default::default()
+    };
+    let message = proto::NodeReportProto {
+        node_id: Some(proto::NodeIdProto { host: Some("n".to_owned()), port: Some(port) }),
+        node_state: Some(proto::NodeStateProto::NsRunning.into()),
+        capability: Some(resource(8_192, 8)),
+        used: Some(resource(1_024, used_vcores)),
+        ..Default::default()
+    };
+    (&message).try_into().expect("complete")
+}
+
+fn queues() -> QueueInfo {
+    let leaf = |name: &str, most: f32| proto::QueueInfoProto {
+        queue_name: Some(name.to_owned()),
+        maximum_capacity: Some(most),
+        ..Default::default()
+    };
+    let statistics = proto::QueueStatisticsProto {
+        pending_memory_mb: Some(6_144),
+        pending_v_cores: Some(6),
+        pending_containers: Some(3),
+        ..Default::default()
+    };
+    let root = proto::QueueInfoProto {
+        child_queues: vec![leaf("ml", 0.5), leaf("web", 1.0)],
+        queue_statistics: Some(statistics),
+        ..leaf("root", 1.0)
+    };
+    QueueInfo::from(&root)
+}
+
+fn observation() -> Observation {
+    Observation {
+        applications: vec![report(FIRST, "alice")],
+        nodes: vec![node(1, 1), node(2, 1)],
+        queues: Some(queues()),
+        grants: vec![FoundGrant { owner: "alice".to_owned(), grant: grant(FIRST) }],
+    }
+}
+
+fn seen(trainers: u32) -> SeenJob {
+    let wanted = ContainerCounts::new(trainers, 1);
+    SeenJob { set_by: SetBy::Controller, wanted, useful: 4, ..SeenJob::default() }
+}
+
+fn input(rounds: &mut Rounds, read: &Observation, now_ms: u64) -> PlannerInput {
+    let (granted, _) = rounds.granted(read);
+    rounds.input(read, &granted, STEPS, now_ms)
+}
+
+#[test]
+fn job_has_what_yarn_gives_for_its_request() {
+    let mut rounds = Rounds::default();
+    rounds.saw(FIRST, SeenJob { asks: true, ..seen(2) }, 500);
+    rounds.saw(FIRST, SeenJob { asks: true, ..seen(2) }, 900);
+    let PlannerInput { cluster, jobs } = input(&mut rounds, &observation(), 1_000);
+    assert_eq!(jobs.len(), 1);
+    let job = &jobs[0];
+    assert_eq!(job.trainer, ResourceVector::new(0, 2, 2_048), "rounded up to YARN's steps");
+    assert_eq!((job.queue.as_str(), job.master), ("ml", None));
+    assert_eq!(job.sizes.first().copied(), Some(ContainerCounts::new(1, 1)));
+    assert_eq!(job.sizes.last().copied(), Some(ContainerCounts::new(4, 2)));
+    assert_eq!((job.wanted, job.fixed), (ContainerCounts::new(2, 1), None));
+    assert_eq!(job.asked_since_ms, Some(500), "since the first status that shows it");
+    let half = ResourceVector::new(0, 8, 8_192);
+    let ml = cluster.queues.iter().find(|queue| queue.name == "ml").expect("a leaf");
+    assert_eq!(ml.most, Some(half));
+    // Three containers of 6 GiB are asked for, and three are the job's: two trainers and a pserver.
+    assert_eq!(cluster.asked_by_others, ResourceVector::new(0, 0, 0));
+    assert_eq!(cluster.containers_asked_by_others, 0);
+}
+
+#[test]
+fn requests_of_others_are_those_that_are_not_of_the_jobs() {
+    let mut rounds = Rounds::default();
+    rounds.saw(FIRST, seen(0), 0);
+    let cluster = input(&mut rounds, &observation(), 0).cluster;
+    assert_eq!(cluster.asked_by_others, ResourceVector::new(0, 4, 4_096), "a pserver is the job's");
+    assert_eq!(cluster.containers_asked_by_others, 2);
+}
+
+#[test]
+fn job_that_has_not_started_asks_for_its_master() {
+    let mut read = observation();
+    read.applications[0].state = Some(ApplicationState::Accepted);
+    let job = input(&mut Rounds::default(), &read, 0).jobs.remove(0);
+    assert_eq!(job.wanted, ContainerCounts::new(1, 2));
+    assert_eq!((job.master, job.fixed), (Some(ResourceVector::new(0, 2, 2_048)), None));
+}
+
+#[test]
+fn sizes_stay_of_jobs_that_the_planner_must_leave() {
+    let fixed = |seen: Option<SeenJob>, protocol, now_ms| {
+        let mut rounds = Rounds::default();
+        let mut read = observation();
+        read.grants[0].grant.protocol = protocol;
+        if let Some(seen) = seen {
+            rounds.saw(FIRST, seen, 1_000);
+        }
+        input(&mut rounds, &read, now_ms).jobs[0].fixed
+    };
+    let version = PROTOCOL_VERSION;
+    assert_eq!(fixed(Some(seen(1)), version, 1_000), None);
+    assert_eq!(fixed(Some(seen(1)), version, 9_000), Some(FixedSize::StaleStatus));
+    assert_eq!(fixed(None, version, 1_000), Some(FixedSize::StaleStatus));
+    assert_eq!(fixed(Some(seen(1)), version + 1, 1_000), Some(FixedSize::OtherVersion));
+    let ending = SeenJob { ends: true, ..seen(1) };
+    assert_eq!(fixed(Some(ending), version, 1_000), Some(FixedSize::Ending));
+    let pinned = SeenJob { set_by: SetBy::Operator, ..seen(1) };
+    assert_eq!(fixed(Some(pinned), version, 1_000), Some(FixedSize::Pinned));
+}
+
+#[test]
+fn grant_of_another_users_application_is_ignored_with_a_line() {
+    let mut read = observation();
+    read.grants[0].owner = "mallory".to_owned();
+    let (granted, lines) = Rounds::default().granted(&read);
+    assert!(granted.is_empty());
+    assert_eq!(
+        lines,
+        [format!(
+            "the grant of {FIRST} is ignored: it is of user mallory, and the application of alice"
+        )]
+    );
+}
+
+#[test]
+fn nodes_that_are_missing_after_a_restart_are_waited_for() {
+    let mut rounds = Rounds::default();
+    assert!(rounds.has_all_nodes(100));
+    assert!(rounds.has_all_nodes(90), "a tenth may go");
+    assert!(!rounds.has_all_nodes(0));
+    assert!(!rounds.has_all_nodes(20));
+    assert!(!rounds.has_all_nodes(60), "more of them come");
+    assert!(!rounds.has_all_nodes(60));
+    assert!(rounds.has_all_nodes(60), "the others are gone");
+    assert!(rounds.has_all_nodes(60));
+    for _ in 0..9 {
+        assert!(!rounds.has_all_nodes(0), "a cluster without nodes is not planned");
+    }
+}
+
+#[test]
+fn grants_lapse_some_time_after_their_applications() {
+    let mut rounds = Rounds::default();
+    let mut read = observation();
+    assert!(rounds.lapsed(&read, 0).is_empty());
+    let applications = std::mem::take(&mut read.applications);
+    assert!(rounds.lapsed(&read, 1_000).is_empty(), "it may be about to be submitted");
+    assert!(rounds.lapsed(&read, 600_999).is_empty());
+    read.applications = applications;
+    assert!(rounds.lapsed(&read, 601_000).is_empty());
+    read.applications.clear();
+    assert!(rounds.lapsed(&read, 602_000).is_empty());
+    assert_eq!(rounds.lapsed(&read, 1_202_000), [FIRST]);
+}
+
+#[test]
+fn accepted_order_is_remembered_for_the_pauses() {
+    let mut rounds = Rounds::default();
+    let read = observation();
+    rounds.saw(FIRST, SeenJob { asks: true, ..seen(1) }, 0);
+    let decision = ScalingDecision {
+        job: FIRST.to_owned(),
+        from: ContainerCounts::new(1, 1),
+        to: ContainerCounts::new(3, 1),
+        reason: ScalingReason::BelowMinimum,
+        leave: Vec::new(),
+        room: Vec::new(),
+    };
+    rounds.ordered(&decision, 100);
+    let job = input(&mut rounds, &read, 100).jobs.remove(0);
+    assert_eq!((job.wanted, job.asked_since_ms), (ContainerCounts::new(3, 1), None));
+    assert_eq!(job.changes, [decision.as_change(100)]);
+    let job = input(&mut rounds, &read, 700_000).jobs.remove(0);
+    assert!(job.changes.is_empty(), "of the last ten minutes");
+    let ended = Vec::<GrantedJob>::new();
+    rounds.input(&read, &ended, STEPS, 0);
+    assert_eq!(rounds.seen(FIRST), None, "a job that has ended is forgotten");
+}
+
+#[test]
+fn vcores_that_the_scheduler_does_not_count_are_no_limit() {
+    let mut read = observation();
+    read.nodes.push(node(3, 9));
+    let nodes = input(&mut Rounds::default(), &read, 0).cluster.nodes;
+    assert!(nodes.iter().all(|node| node.free.vcores > 1_000_000), "{nodes:?}");
+}

@@ -1,0 +1,260 @@
+//! `heddle controller` on a cluster of four NodeManagers: jobs of several users grow into free room and give it back, operators
+//! pin sizes, leaders die and are suspended.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::view::{ElasticView, SetBy};
+use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
+use heddle_tests::local::{Ended, kill9};
+use heddle_tests::logs::KILLS;
+use heddle_tests::yarn_job::{Counting, Submitted, YarnJob};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// The service user.
+const SERVICE: &str = "service";
+
+/// The one cluster of this file, for one test at a time and in health.
+fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
+    static CLUSTER: Shared = Shared::new();
+    // The service user reads grants as a member of its group.
+    let groups = (
+        "core-site.xml".to_owned(),
+        "hadoop.user.group.static.mapping.overrides".to_owned(),
+        format!("dr.who=;{SERVICE}={SERVICE}"),
+    );
+    let properties = vec![groups];
+    CLUSTER.alone(|| Options { nodemanagers: 4, properties, ..Options::default() })
+}
+
+/// The controller's folder of a test.
+fn folder(cluster: &Cluster, name: &str) -> Result<String> {
+    let dir = format!("/controllers/{name}");
+    cluster.dfs("root", &["-mkdir", "-p", &dir])?;
+    cluster.dfs("root", &["-chown", &format!("{SERVICE}:{SERVICE}"), &dir])?;
+    Ok(format!("hdfs://{dir}"))
+}
+
+/// A `heddle controller` that runs.
+struct Controller<'j> {
+    job: &'j YarnJob<'j>,
+    dir: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl<'j> Controller<'j> {
+    fn start(job: &'j YarnJob<'j>, name: &str, dir: &str) -> Result<Self> {
+        let log = job.path().join(format!("{name}.log"));
+        let out = File::create(&log)?;
+        let mut command = job.command()?;
+        command
+            .args(["controller", "--dir", dir])
+            .env("HADOOP_USER_NAME", SERVICE)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out);
+        Ok(Self { job, dir: dir.to_owned(), child: command.spawn()?, log })
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn wait_for(&self, words: &str, limit: Duration) -> Result<()> {
+        wait_until(words, limit, || {
+            let log = self.log();
+            ensure!(log.contains(words), "no {words:?} in {log}");
+            Ok(())
+        })
+    }
+
+    /// Waits until the sizes of jobs are as `check` wants them.
+    fn settles(&self, what: &str, check: impl Fn() -> Result<()>) -> Result<()> {
+        wait_until(what, LIMIT, check).with_context(|| {
+            let status = ask(self.job, &["status"], &self.dir);
+            format!("{}\n{status:?}", self.log())
+        })
+    }
+
+    /// Waits until a job has this number of trainers, by order of this.
+    fn has(&self, job: &Submitted<'_>, trainers: u32, set_by: SetBy) -> Result<()> {
+        self.settles(&format!("{trainers} trainers of {}", job.id), || {
+            let now = size(job)?;
+            ensure!((now.trainers, now.set_by) == (trainers, set_by), "{now:?}");
+            Ok(())
+        })
+    }
+
+    /// Ends it in order.
+    fn stop(&mut self) -> Result<()> {
+        kill(self.pid(), Signal::SIGTERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.code() == Some(0), "{status}: {}", self.log());
+        Ok(())
+    }
+}
+
+impl Drop for Controller<'_> {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// `heddle controller` with these words, as the service user.
+fn ask(job: &YarnJob<'_>, words: &[&str], dir: &str) -> Result<Ended> {
+    let mut command = job.command()?;
+    command.arg("controller").args(words).args(["--dir", dir]).env("HADOOP_USER_NAME", SERVICE);
+    let output = command.stdin(Stdio::null()).output()?;
+    Ok(Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// A counting job of one to `most` trainers of one GiB that takes part.
+fn submit<'c>(count: &Counting<'c>, dir: &str, [least, most]: [u32; 2]) -> Result<Submitted<'c>> {
+    let (dir, least, most) = (
+        format!("controller.dir={dir}"),
+        format!("trainers.min={least}"),
+        format!("trainers.max={most}"),
+    );
+    let keys = [
+        "run.elastic=controller",
+        &dir,
+        &least,
+        &most,
+        "trainers.memory=900MiB",
+        "pservers.count=1",
+    ];
+    let keys: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+    let submitted = count.job.submit(&keys, "step-computed=return(sleep=100,while={slow})")?;
+    Ok(submitted.expecting(KILLS))
+}
+
+fn size(job: &Submitted<'_>) -> Result<ElasticView> {
+    job.view()?.elastic.context("it takes part")
+}
+
+#[test]
+fn unfit_folder_is_refused_with_commands() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let count = Counting::new(cluster, "no-controller", "asp", 1)?;
+    let job = &count.job;
+    let dir = "hdfs:///controllers/none";
+    let refused = ask(job, &[], dir)?;
+    ensure!(refused.code == Some(5), "{refused:?}");
+    for words in [
+        "there is no hdfs://",
+        "hdfs dfs -mkdir -p hdfs://",
+        "hdfs dfs -chown service:service hdfs://",
+    ] {
+        ensure!(refused.stderr.contains(words), "{words:?} in {refused:?}");
+    }
+    cluster.dfs("root", &["-mkdir", "-p", "/controllers/none"])?;
+    let refused = ask(job, &["plan"], dir)?;
+    let words = "belongs to root, and the controller runs as service";
+    ensure!(refused.code == Some(5) && refused.stderr.contains(words), "{refused:?}");
+    cluster.dfs("root", &["-chown", SERVICE, "/controllers/none"])?;
+    cluster.dfs("root", &["-chmod", "777", "/controllers/none"])?;
+    let refused = ask(job, &["status"], dir)?;
+    let words = "has mode 0777, expected 0711";
+    ensure!(refused.code == Some(5) && refused.stderr.contains(words), "{refused:?}");
+    cluster.dfs("root", &["-chmod", "711", "/controllers/none"])?;
+    let empty = ask(job, &["plan"], dir)?;
+    ensure!(empty.code == Some(0) && empty.stdout.is_empty(), "{empty:?}");
+    let none = ask(job, &["status"], dir)?;
+    ensure!(none.code == Some(7) && none.stderr.contains("has not led here yet"), "{none:?}");
+    let elastic = ["--set", "run.elastic=controller"];
+    let keyless = job.submit_and_wait(&elastic)?;
+    ensure!(keyless.code == Some(7) && keyless.stderr.contains("controller.dir"), "{keyless:?}");
+    let private = "controller.dir=hdfs:///controllers/none/private";
+    let nowhere = job.submit_and_wait(&[&elastic[..], &["--set", private]].concat())?;
+    ensure!(nowhere.code == Some(5), "{nowhere:?}");
+    Ok(())
+}
+
+#[test]
+fn jobs_grow_give_room_and_stay_where_they_are_pinned() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let dir = folder(cluster, "grows")?;
+    let first = Counting::new(cluster, "grows", "asp", 40)?;
+    let mut controller = Controller::start(&first.job, "leader", &dir)?;
+    controller.wait_for("leads: controller 1", LIMIT)?;
+    let mut one = submit(&first, &dir, [1, 8])?;
+    controller.has(&one, 8, SetBy::Controller)?;
+    // Together the minimums of both fit, and the first job has most of the room.
+    let second = Counting::new(cluster, "comes", "asp", 40)?;
+    let mut two = submit(&second, &dir, [4, 8])?;
+    controller.settles("both share", || {
+        let (one, two) = (size(&one)?, size(&two)?);
+        ensure!(two.trainers >= 4 && one.trainers < 8, "{one:?} {two:?}");
+        Ok(())
+    })?;
+    let pinned = first.job.heddle(&["scale", &one.id, "trainers", "2"])?;
+    ensure!(pinned.code == Some(0), "{pinned:?}");
+    controller.has(&one, 2, SetBy::Operator)?;
+    controller.has(&two, 8, SetBy::Controller)?;
+    controller.has(&one, 2, SetBy::Operator)?;
+    let status = ask(&first.job, &["status"], &dir)?;
+    let words = "an operator has pinned its size";
+    ensure!(status.code == Some(0) && status.stdout.contains(words), "{status:?}");
+    let back = first.job.heddle(&["scale", &one.id, "auto"])?;
+    ensure!(back.code == Some(0), "{back:?}");
+    controller.settles("it grows again", || {
+        let one = size(&one)?;
+        ensure!(one.trainers > 2, "{one:?}");
+        Ok(())
+    })?;
+    first.job.hurry()?;
+    second.job.hurry()?;
+    one.ends_well(LIMIT)?;
+    two.ends_well(LIMIT)?;
+    controller.stop()?;
+    let log = controller.log();
+    ensure!(log.contains("grows from 1 to"), "{log}");
+    first.check()?;
+    second.check()
+}
+
+#[test]
+fn suspended_leader_is_superseded_and_its_orders_are_refused() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let dir = folder(cluster, "leads")?;
+    let count = Counting::new(cluster, "leads", "asp", 40)?;
+    let first = Controller::start(&count.job, "first", &dir)?;
+    first.wait_for("leads: controller 1", LIMIT)?;
+    let second = Controller::start(&count.job, "second", &dir)?;
+    second.wait_for("waits: controller 1", LIMIT)?;
+    let mut job = submit(&count, &dir, [1, 3])?;
+    first.has(&job, 3, SetBy::Controller)?;
+    ensure!(size(&job)?.generation == 1);
+    kill(first.pid(), Signal::SIGSTOP)?;
+    second.wait_for("leads: controller 2", Duration::from_secs(15))?;
+    second.settles("it has the new leader's order", || {
+        let now = size(&job)?;
+        ensure!(now.generation == 2, "{now:?}");
+        Ok(())
+    })?;
+    kill(first.pid(), Signal::SIGCONT)?;
+    first.wait_for("does not lead any more: controller 2", LIMIT)?;
+    first.wait_for("waits: controller 2", LIMIT)?;
+    ensure!(size(&job)?.generation == 2);
+    kill9(second.pid())?;
+    first.wait_for("leads: controller 3", Duration::from_secs(15))?;
+    count.job.hurry()?;
+    job.ends_well(LIMIT)?;
+    count.check()
+}
