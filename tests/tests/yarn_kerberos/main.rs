@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bad_sites;
+mod controller;
 mod expiry;
 mod failed_logins;
 mod logins;
@@ -30,7 +31,7 @@ fn options(more: Vec<(String, String, String)>) -> Options {
         nodemanagers: 2,
         // Localisation over encrypted connections is slow on a busy machine.
         am_expiry_ms: 30_000,
-        properties: [access_lists(), proxy_users(), more].concat(),
+        properties: [access_lists(), proxy_users(), groups(), more].concat(),
         ..Options::default()
     }
 }
@@ -51,6 +52,15 @@ fn proxy_users() -> Vec<(String, String, String)> {
     };
     values.map(set).into()
 }
+
+/// The service user of the controller reads grants as a member of its group.
+fn groups() -> Vec<(String, String, String)> {
+    let key = "hadoop.user.group.static.mapping.overrides";
+    vec![("core-site.xml".to_owned(), key.to_owned(), format!("dr.who=;{SERVICE}={SERVICE}"))]
+}
+
+/// The service user of the controller.
+const SERVICE: &str = "sizer";
 
 /// Steps of most of a second, until the job is to hurry. A job outlives what its test does meanwhile on a slow machine: 60
 /// passes would take a quarter of an hour.
