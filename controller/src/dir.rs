@@ -83,9 +83,9 @@ impl ControllerDir {
             let owner = access.owner;
             return Err(unfit(
                 format!(
-                    "{shown} (controller.dir) belongs to {owner}, and the controller runs as {user}"
+                    "{shown} (controller.dir) belongs to {owner}, and this command runs as {user}"
                 ),
-                format!("hdfs dfs -chown {user}:{user} {shown}"),
+                format!("hdfs dfs -chown {user}:{user} {shown}\n(or run the command as {owner})"),
             ));
         }
         let mode = access.mode.0;

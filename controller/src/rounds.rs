@@ -47,12 +47,17 @@ pub struct Steps {
     pub vcores: u32,
 }
 
+/// Most of a resource that a container is taken to ask for.
+const AMOUNT_MAX: u64 = 1 << 32;
+
 impl Steps {
     fn rounded(self, each: GrantedResources) -> ResourceVector {
-        let memory = each.memory_mib.max(1).next_multiple_of(self.memory_mib.max(1));
-        let vcores = each.vcores.max(1).next_multiple_of(self.vcores.max(1));
-        let amount = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        ResourceVector::new(amount(each.gpus), vcores.into(), amount(memory))
+        // A grant is written by a user.
+        let bounded =
+            |n: u64, step: u64| n.clamp(1, AMOUNT_MAX).next_multiple_of(step.max(1)) as i64;
+        let vcores = bounded(each.vcores.into(), self.vcores.into());
+        let gpus = each.gpus.min(AMOUNT_MAX) as i64;
+        ResourceVector::new(gpus, vcores, bounded(each.memory_mib, self.memory_mib))
     }
 }
 
@@ -215,9 +220,10 @@ impl Rounds {
         let memory = self.jobs.get(&grant.application);
         let seen = memory.and_then(|memory| memory.seen.as_ref());
         let (trainers, pservers) = (grant.trainers, grant.pservers);
+        let least = trainers.min.clamp(1, TRAINERS_MAX);
         let range = SizeRange {
-            trainers_min: trainers.min.max(1),
-            trainers_max: trainers.max.clamp(trainers.min.max(1), TRAINERS_MAX),
+            trainers_min: least,
+            trainers_max: trainers.max.clamp(least, TRAINERS_MAX),
             trainers_useful: seen.map_or(trainers.max, |(seen, _)| seen.useful),
             lanes: grant.lanes,
             pservers_min: pservers.min,

@@ -4,7 +4,7 @@ use heddle_controller::grants::FoundGrant;
 use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds, Steps};
 use heddle_controller::seen_job::SeenJob;
 use heddle_controller_core::{
-    ContainerCounts, FixedSize, ResourceVector, ScalingDecision, ScalingReason,
+    ContainerCounts, FixedSize, ResourceVector, ScalingDecision, ScalingReason, plan,
 };
 use heddle_protocol::grant::{ControllerGrant, GrantedResources, GrantedRole};
 use heddle_protocol::handshake::PROTOCOL_VERSION;
@@ -233,4 +233,17 @@ fn vcores_that_the_scheduler_does_not_count_are_no_limit() {
     read.nodes.push(node(3, 9));
     let nodes = input(&mut Rounds::default(), &read, 0).cluster.nodes;
     assert!(nodes.iter().all(|node| node.free.vcores > 1_000_000), "{nodes:?}");
+}
+
+#[test]
+fn absurd_grant_is_bounded() {
+    let mut read = observation();
+    let grant = &mut read.grants[0].grant;
+    let each = GrantedResources { memory_mib: u64::MAX, vcores: u32::MAX, gpus: u64::MAX };
+    let role = GrantedRole { min: u32::MAX, max: 0, start: u32::MAX, each };
+    (grant.trainers, grant.pservers, grant.master) = (role, role, each);
+    grant.lanes = Some(0);
+    let input = input(&mut Rounds::default(), &read, 0);
+    assert_eq!(input.jobs[0].sizes.len(), 1);
+    assert_eq!(plan(&input.cluster, &input.jobs, 0).decisions, []);
 }

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::MutexGuard;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::view::{ElasticView, SetBy};
-use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::local::{Ended, kill9};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, RM_LOST};
 use heddle_tests::yarn_job::{Counting, Submitted, YarnJob};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -165,7 +165,7 @@ fn unfit_folder_is_refused_with_commands() -> Result<()> {
     }
     cluster.dfs("root", &["-mkdir", "-p", "/controllers/none"])?;
     let refused = ask(job, &["plan"], dir)?;
-    let words = "belongs to root, and the controller runs as service";
+    let words = "belongs to root, and this command runs as service";
     ensure!(refused.code == Some(5) && refused.stderr.contains(words), "{refused:?}");
     cluster.dfs("root", &["-chown", SERVICE, "/controllers/none"])?;
     cluster.dfs("root", &["-chmod", "777", "/controllers/none"])?;
@@ -254,6 +254,35 @@ fn suspended_leader_is_superseded_and_its_orders_are_refused() -> Result<()> {
     ensure!(size(&job)?.generation == 2);
     kill9(second.pid())?;
     first.wait_for("leads: controller 3", Duration::from_secs(15))?;
+    count.job.hurry()?;
+    job.ends_well(LIMIT)?;
+    count.check()
+}
+
+#[test]
+#[ignore = "nightly: the ResourceManager restarts"]
+fn sizes_stay_while_the_resourcemanager_restarts() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let dir = folder(cluster, "restarts")?;
+    let count = Counting::new(cluster, "restarts", "asp", 40)?;
+    let controller = Controller::start(&count.job, "leader", &dir)?;
+    controller.wait_for("leads: controller 1", LIMIT)?;
+    let mut job = submit(&count, &dir, [1, 6])?.expecting(RM_LOST);
+    controller.has(&job, 6, SetBy::Controller)?;
+    cluster.kill(Daemon::ResourceManager(1))?;
+    controller.wait_for("cannot read the cluster's state", LIMIT)?;
+    cluster.restart(Daemon::ResourceManager(1))?;
+    // Rounds with lists of nodes that grow.
+    let until = Instant::now() + Duration::from_secs(40);
+    while Instant::now() < until {
+        let now = size(&job)?;
+        ensure!((now.trainers, now.generation) == (6, 1), "{now:?} {}", controller.log());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    cluster.wait_ready()?;
+    let status = ask(&count.job, &["status", "--json"], &dir)?;
+    let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    ensure!(status["nodes"] == 4 && status["jobs"][0]["wanted"]["trainers"] == 6, "{status}");
     count.job.hurry()?;
     job.ends_well(LIMIT)?;
     count.check()

@@ -23,7 +23,7 @@ impl Drop for Controller {
 }
 
 #[test]
-fn controller_sizes_jobs_of_two_users_that_cannot_read_each_other() -> Result<()> {
+fn jobs_of_two_users_that_cannot_read_each_other_are_sized() -> Result<()> {
     let (cluster, realm) = cluster()?;
     let keytab = realm.keytab(SERVICE).display().to_string();
     realm.administer(&format!("addprinc -randkey {SERVICE}\nktadd -k {keytab} {SERVICE}\n"))?;

@@ -32,7 +32,7 @@ pub async fn lead(place: &Place, json: bool) -> CommandResult {
     let cluster = Arc::new(ClusterContext::load()?);
     cluster.reach().await?;
     let dir = place.open(&cluster).await?;
-    let mut observer = Observer::new(cluster, dir).await;
+    let mut observer = Observer::new(cluster, dir);
     loop {
         let held = tokio::select! {
             held = take_lead(&observer) => held,

@@ -23,7 +23,7 @@ use crate::failure::{CommandFailure, OrFail};
 use crate::rm_web;
 
 /// How long ApplicationMasters have for an answer.
-const AM_LIMIT: Duration = Duration::from_secs(2);
+const AM_LIMIT: Duration = Duration::from_millis(1_900);
 /// Connections to ApplicationMasters at a time.
 const CONNECTIONS: usize = 256;
 /// The root of all queues.
@@ -35,7 +35,8 @@ pub struct Observer {
     pub dir: ControllerDir,
     pub rounds: Rounds,
     grants: GrantReader,
-    steps: Steps,
+    /// In force, once the ResourceManager has responded.
+    steps: Option<Steps>,
     started: Instant,
 }
 
@@ -49,14 +50,9 @@ pub struct RoundData {
 }
 
 impl Observer {
-    pub async fn new(cluster: Arc<ClusterContext>, dir: ControllerDir) -> Self {
-        let steps = rm_web::ask(&cluster, ROOT, None).await.steps;
-        let steps = steps.map_or(Steps { memory_mib: 1, vcores: 1 }, |steps| Steps {
-            memory_mib: steps.memory_mib,
-            vcores: steps.vcores,
-        });
+    pub fn new(cluster: Arc<ClusterContext>, dir: ControllerDir) -> Self {
         let (rounds, grants) = (Rounds::default(), GrantReader::default());
-        Self { cluster, dir, rounds, grants, steps, started: Instant::now() }
+        Self { cluster, dir, rounds, grants, steps: None, started: Instant::now() }
     }
 
     /// Time of the monotonic clock, ms.
@@ -91,8 +87,19 @@ impl Observer {
                 Err(why) => problems.push(format!("{application}: {why}")),
             }
         }
-        let input = self.rounds.input(&read, &jobs, self.steps, self.now_ms());
+        let steps = self.steps().await;
+        let input = self.rounds.input(&read, &jobs, steps, self.now_ms());
         Ok(RoundData { read, jobs, input, problems })
+    }
+
+    /// The multiples in which YARN grants; 1 until they are known.
+    async fn steps(&mut self) -> Steps {
+        if self.steps.is_none() {
+            let known = rm_web::ask(&self.cluster, ROOT, None).await.steps;
+            self.steps =
+                known.map(|known| Steps { memory_mib: known.memory_mib, vcores: known.vcores });
+        }
+        self.steps.unwrap_or(Steps { memory_mib: 1, vcores: 1 })
     }
 
     async fn read(&mut self) -> Result<(Observation, Vec<String>), CommandFailure> {
@@ -188,7 +195,7 @@ where
             let _place = places.acquire_owned().await;
             let answer = match tokio::time::timeout(AM_LIMIT, call).await {
                 Ok(answer) => answer.map_err(|failure| in_words(&failure)),
-                Err(_) => Err(format!("no answer within {} s", AM_LIMIT.as_secs())),
+                Err(_) => Err("it does not respond within 2 s".to_owned()),
             };
             (application, answer)
         });

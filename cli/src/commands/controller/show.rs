@@ -21,7 +21,7 @@ pub async fn plan(place: &Place, json: bool) -> CommandResult {
     let cluster = Arc::new(ClusterContext::load()?);
     cluster.reach().await?;
     let dir = place.open(&cluster).await?;
-    let mut observer = Observer::new(cluster, dir).await;
+    let mut observer = Observer::new(cluster, dir);
     let found = observer.look().await?;
     let plan = plan_of(&found.input.cluster, &found.input.jobs, observer.now_ms());
     for problem in &found.problems {
