@@ -10,9 +10,15 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 /// What may follow when processes of a run are killed: a process that was replaced ends; a checkpoint that gives way to
-/// another loses its directory while savers write to it; a backup that is gone does not acknowledge.
-pub const KILLS: &[&str] =
-    &["container_ended", "shard_not_saved", "shard_file_not_written", "backup_lags"];
+/// another loses its directory while savers write to it; a backup that is gone does not acknowledge; the ApplicationMaster
+/// dies while it writes to its journal.
+pub const KILLS: &[&str] = &[
+    "container_ended",
+    "shard_not_saved",
+    "shard_file_not_written",
+    "backup_lags",
+    "journal_file_incomplete",
+];
 
 /// What may follow, besides [`KILLS`], when a node is lost.
 pub const LOST_NODE: &[&str] =

@@ -170,8 +170,7 @@ fn rounds(name: &str, times: u32) -> Result<()> {
         "step-computed=return(sleep=80,while={{slow}});frame-received=return(sleep=1000,kind=FillEnd,while={})",
         slow_fills.display()
     );
-    let submitted = job.submit(&ELASTIC, &points)?.expecting(KILLS).expecting(LOST_NODE);
-    let mut submitted = submitted.expecting(&["journal_file_incomplete"]);
+    let mut submitted = job.submit(&ELASTIC, &points)?.expecting(KILLS).expecting(LOST_NODE);
     let victims = [Victim::Destination, Victim::ApplicationMaster, Victim::Source, Victim::Node];
     for victim in victims.into_iter().cycle().take(times as usize) {
         round(victim, cluster, &job, &mut submitted, &slow_fills)
