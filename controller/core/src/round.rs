@@ -98,6 +98,10 @@ impl SizeStep {
     }
 }
 
+/// Nodes by name: each container of each job is looked up in a round.
+#[expect(clippy::disallowed_types, reason = "looked up in, its order is not used")]
+type NodesByName<'n> = std::collections::HashMap<&'n str, usize>;
+
 /// The state of a round.
 #[derive(Debug)]
 pub(crate) struct Round<'a> {
@@ -116,8 +120,7 @@ impl<'a> Round<'a> {
     pub(crate) fn new(cluster: &'a ClusterState, jobs: &'a [ElasticJob], now_ms: u64) -> Self {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| (a.total.gpus, &a.name).cmp(&(b.total.gpus, &b.name)));
-        let node_of: BTreeMap<&str, usize> =
-            nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
+        let node_of: NodesByName = nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
         let queue_of: BTreeMap<&str, usize> =
             cluster.queues.iter().map(|queue| queue.name.as_str()).zip(0..).collect();
         let mut specs: Vec<&ElasticJob> = jobs.iter().collect();
@@ -142,7 +145,7 @@ impl<'a> Round<'a> {
     }
 
     /// Containers on nodes that the cluster does not list are lost: they do not count, and their room is not offered.
-    fn add(&mut self, spec: &'a ElasticJob, nodes: &BTreeMap<&str, usize>, queue: Option<usize>) {
+    fn add(&mut self, spec: &'a ElasticJob, nodes: &NodesByName, queue: Option<usize>) {
         let listed = |containers: &'a [NodeContainers]| {
             let node = |on: &NodeContainers| Some((*nodes.get(on.node.as_str())?, on.counts));
             containers.iter().filter_map(node)

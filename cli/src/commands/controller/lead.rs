@@ -174,6 +174,7 @@ impl Leader {
         observer.remove_lapsed(&found.read).await;
         let users: BTreeMap<&str, &str> =
             found.jobs.iter().map(|job| (&*job.grant.application, &*job.report.user)).collect();
+        self.last_changes.retain(|job, _| users.contains_key(&**job));
         let jobs = found.input.jobs.iter().map(|job| {
             let user = users.get(&*job.id).copied().unwrap_or_default();
             let last = self.last_changes.get(&job.id).map_or("", String::as_str);
