@@ -55,6 +55,12 @@ impl CommandFailure {
         Self::caused(Reason::of_io(error).class().exit_code(), fact, error)
     }
 
+    /// The fact and its causes, in one line.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        self.causes.iter().fold(self.fact.clone(), |text, cause| format!("{text}: {cause}"))
+    }
+
     /// Adds the next step.
     #[must_use]
     pub fn next(mut self, next: impl Display) -> Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use heddle_hadoop::configuration::RmService;
 use heddle_protocol::url;
-use heddle_yarn::{ApplicationId, Memory, Resources, VCores};
+use heddle_yarn::{AllocationSteps, ApplicationId};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::handshake;
 use hyper::{Request, StatusCode};
@@ -16,29 +16,6 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::cluster::ClusterContext;
-
-/// The multiples in which YARN grants resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocationSteps {
-    /// Of memory, MiB; at least 1.
-    pub memory_mib: u64,
-    /// Of vcores; at least 1.
-    pub vcores: u32,
-}
-
-impl AllocationSteps {
-    /// The resources that YARN grants for a request.
-    #[must_use]
-    pub fn rounded(self, asked: &Resources) -> Resources {
-        let memory = asked.memory.as_mib().max(1);
-        let vcores = asked.vcores.0.max(1);
-        Resources {
-            memory: Memory::mib(memory.next_multiple_of(self.memory_mib.max(1))),
-            vcores: VCores(vcores.next_multiple_of(self.vcores.max(1))),
-            others: asked.others.clone(),
-        }
-    }
-}
 
 /// Limit for all requests together: the id of an application is printed within a second.
 const LIMIT: Duration = Duration::from_millis(500);

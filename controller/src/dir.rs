@@ -11,10 +11,9 @@
 
 use std::sync::Arc;
 
+use heddle_protocol::grant::GRANTS_DIR;
 use heddle_storage::{Mode, Storage, StorageError, StorageUrl, StorePath, WriteError, connect};
 
-/// Name of the folder of grants.
-pub const GRANTS: &str = "grants";
 const PRIVATE: &str = "private";
 /// All users write files of their own, and cannot list or replace others.
 const GRANTS_MODE: Mode = Mode(0o1733);
@@ -62,7 +61,7 @@ impl ControllerDir {
         for below in ["lease", "decisions"] {
             dir.make(&format!("{PRIVATE}/{below}"), Mode::DIR, shown, user).await?;
         }
-        dir.make(GRANTS, GRANTS_MODE, shown, user).await?;
+        dir.make(GRANTS_DIR, GRANTS_MODE, shown, user).await?;
         Ok(dir)
     }
 
@@ -141,7 +140,7 @@ impl ControllerDir {
     /// The folder of grants.
     #[must_use]
     pub fn grants(&self) -> StorePath {
-        self.path(GRANTS)
+        self.path(GRANTS_DIR)
     }
 
     /// The folder of leases.

@@ -7,7 +7,7 @@
 //! sends before (`am/core`), and it stops to send them when its last renewal is older than [`ORDERS_MS`].
 
 use heddle_storage::{
-    Mode, StorageError, WriteError, chain, publish_small, read_small, replace_small,
+    Mode, StorageError, WriteError, chain, numbered_files, publish_small, read_small, replace_small,
 };
 use serde::{Deserialize, Serialize};
 
@@ -79,19 +79,14 @@ pub fn may_order(renewed_ms: u64, now_ms: u64) -> bool {
 /// # Errors
 /// The storage fails, or the file is not a lease.
 pub async fn read(dir: &ControllerDir) -> Result<Option<LeaderLease>, LeaseError> {
-    let entries = dir.storage().list(&dir.leases()).await?;
-    let highest = entries.iter().filter(|entry| number(entry.name()).is_some());
-    let Some(highest) = highest.max_by_key(|entry| number(entry.name())) else { return Ok(None) };
-    let bytes = read_small(dir.storage(), &highest.path, BYTES_MAX).await?;
+    let files = numbered_files(dir.storage(), &dir.leases(), "json").await?;
+    let Some((_, path)) = files.last_key_value() else { return Ok(None) };
+    let bytes = read_small(dir.storage(), path, BYTES_MAX).await?;
     let lease = serde_json::from_slice(&bytes).map_err(|error| LeaseError::NotALease {
-        file: dir.storage().show(&highest.path),
+        file: dir.storage().show(path),
         error: error.to_string(),
     })?;
     Ok(Some(lease))
-}
-
-fn number(name: &str) -> Option<u64> {
-    name.strip_suffix(".json")?.parse().ok()
 }
 
 /// Why a lease is not read, taken or renewed.
@@ -131,11 +126,10 @@ impl HeldLease {
             Err(WriteError::NotDone(error)) if error.is_exists() => return Ok(None),
             Err(error) => return Err(StorageError::from(error).into()),
         }
-        for entry in dir.storage().list(&dir.leases()).await? {
-            if number(entry.name()).is_some_and(|earlier| earlier < lease.generation) {
-                // A file that stays is not the highest.
-                let _kept = dir.storage().delete_file(&entry.path).await;
-            }
+        let files = numbered_files(dir.storage(), &dir.leases(), "json").await?;
+        for (_, path) in files.range(..lease.generation) {
+            // A file that stays is not the highest.
+            let _kept = dir.storage().delete_file(path).await;
         }
         Ok(Some(Self { lease }))
     }

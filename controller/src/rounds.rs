@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_controller_core::{
-    ClusterState, ContainerCounts, ElasticJob, FixedSize, HISTORY_MS, LoadLimit, NodeCapacity,
-    QueueCapacity, ResourceVector, ScalingDecision, SizeChange, SizeRange,
+    ClusterState, ContainerCounts, ElasticJob, FixedSize, HISTORY_MS, NodeCapacity, QueueCapacity,
+    ResourceVector, ScalingDecision, SizeChange, SizeRange,
 };
-use heddle_protocol::grant::{ControllerGrant, GrantedResources};
+use heddle_protocol::grant::{ControllerGrant, GPU, GrantedResources};
 use heddle_protocol::handshake::PROTOCOL_VERSION;
 use heddle_protocol::view::SetBy;
 use heddle_yarn::client::{ApplicationState, QueueInfo};
-use heddle_yarn::{ApplicationReport, NodeReport, NodeState, Resources};
+use heddle_yarn::{
+    AllocationSteps, ApplicationReport, Memory, NodeReport, NodeState, Resources, VCores,
+};
 
 use crate::grants::FoundGrant;
 use crate::seen_job::SeenJob;
@@ -38,27 +40,16 @@ pub struct Observation {
     pub grants: Vec<FoundGrant>,
 }
 
-/// The multiples in which YARN grants resources.
-#[derive(Clone, Copy, Debug)]
-pub struct Steps {
-    /// MiB, at least 1.
-    pub memory_mib: u64,
-    /// At least 1.
-    pub vcores: u32,
-}
+/// Most of a resource that a container is taken to ask for: a grant is written by a user.
+const AMOUNT_MAX: u32 = 1 << 31;
 
-/// Most of a resource that a container is taken to ask for.
-const AMOUNT_MAX: u64 = 1 << 32;
-
-impl Steps {
-    fn rounded(self, each: GrantedResources) -> ResourceVector {
-        // A grant is written by a user.
-        let bounded =
-            |n: u64, step: u64| n.clamp(1, AMOUNT_MAX).next_multiple_of(step.max(1)) as i64;
-        let vcores = bounded(each.vcores.into(), self.vcores.into());
-        let gpus = each.gpus.min(AMOUNT_MAX) as i64;
-        ResourceVector::new(gpus, vcores, bounded(each.memory_mib, self.memory_mib))
-    }
+/// What YARN gives for a request.
+fn granted_resources(each: GrantedResources, steps: AllocationSteps) -> ResourceVector {
+    let bounded = |n: u64| n.min(AMOUNT_MAX.into());
+    let asked =
+        Resources::new(Memory::mib(bounded(each.memory_mib)), VCores(each.vcores.min(AMOUNT_MAX)));
+    let gpus = bounded(each.gpus) as i64;
+    ResourceVector { gpus, ..vector(&steps.rounded(&asked)) }
 }
 
 /// A job that takes part: its application, and what it grants.
@@ -136,11 +127,7 @@ impl Rounds {
     /// A job has reported.
     pub fn saw(&mut self, application: &str, seen: SeenJob, now_ms: u64) {
         let memory = self.jobs.entry(application.to_owned()).or_default();
-        memory.asked_since_ms = match (seen.asks, memory.asked_since_ms) {
-            (true, Some(since_ms)) => Some(since_ms),
-            (true, None) => Some(now_ms),
-            (false, _) => None,
-        };
+        memory.asked_since_ms = seen.asks.then(|| memory.asked_since_ms.unwrap_or(now_ms));
         memory.seen = Some((seen, now_ms));
     }
 
@@ -174,7 +161,7 @@ impl Rounds {
         &mut self,
         read: &Observation,
         granted: &[GrantedJob],
-        steps: Steps,
+        steps: AllocationSteps,
         now_ms: u64,
     ) -> PlannerInput {
         let ids: BTreeSet<&str> = granted.iter().map(|job| &*job.grant.application).collect();
@@ -182,30 +169,23 @@ impl Rounds {
         for memory in self.jobs.values_mut() {
             memory.changes.retain(|change| change.at_ms + HISTORY_MS > now_ms);
         }
-        let mut queues = Vec::new();
-        let total = total(&read.nodes);
+        let nodes = usable(&read.nodes).map(capacity).collect();
+        let mut cluster = ClusterState { nodes, ..ClusterState::default() };
         if let Some(root) = &read.queues {
-            leaves(root, 1.0, total, &mut queues);
+            leaves(root, 1.0, cluster.total(), &mut cluster.queues);
         }
         let mut jobs: Vec<ElasticJob> =
-            granted.iter().map(|job| self.job(job, &queues, steps, now_ms)).collect();
+            granted.iter().map(|job| self.job(job, &cluster.queues, steps, now_ms)).collect();
         jobs.sort_by(|a, b| a.id.cmp(&b.id));
-        let (asked_by_others, containers_asked_by_others) = asked_by_others(read, &jobs);
-        let mut nodes: Vec<NodeCapacity> = usable(&read.nodes).map(capacity).collect();
-        if nodes.iter().any(|node| node.free.vcores < 0) {
+        (cluster.asked_by_others, cluster.containers_asked_by_others) =
+            asked_by_others(read, &jobs);
+        if cluster.nodes.iter().any(|node| node.free.vcores < 0) {
             // The scheduler counts memory alone (`DefaultResourceCalculator`).
-            for node in &mut nodes {
+            for node in &mut cluster.nodes {
                 node.total.vcores = VCORES_UNCOUNTED;
                 node.free.vcores = VCORES_UNCOUNTED;
             }
         }
-        let cluster = ClusterState {
-            nodes,
-            queues,
-            asked_by_others,
-            containers_asked_by_others,
-            limit: LoadLimit::default(),
-        };
         PlannerInput { cluster, jobs }
     }
 
@@ -213,7 +193,7 @@ impl Rounds {
         &self,
         job: &GrantedJob,
         queues: &[QueueCapacity],
-        steps: Steps,
+        steps: AllocationSteps,
         now_ms: u64,
     ) -> ElasticJob {
         let GrantedJob { report, grant } = job;
@@ -245,9 +225,9 @@ impl Rounds {
             class: u32::try_from(report.priority).unwrap_or(0),
             submitted_ms: u64::try_from(report.start_time_ms).unwrap_or(0),
             queue: leaf_of(queues, &report.queue),
-            master: (!runs && grant.am.is_none()).then(|| steps.rounded(grant.master)),
-            trainer: steps.rounded(trainers.each),
-            pserver: steps.rounded(pservers.each),
+            master: (!runs && grant.am.is_none()).then(|| granted_resources(grant.master, steps)),
+            trainer: granted_resources(trainers.each, steps),
+            pserver: granted_resources(pservers.each, steps),
             sizes: range.sizes(),
             wanted: seen.map_or(at_start, |seen| seen.wanted),
             held: seen.map(|seen| seen.held.clone()).unwrap_or_default(),
@@ -272,18 +252,13 @@ fn usable(nodes: &[NodeReport]) -> impl Iterator<Item = &NodeReport> {
     nodes.iter().filter(|node| node.state == Some(NodeState::Running)).filter(plain)
 }
 
-fn total(nodes: &[NodeReport]) -> ResourceVector {
-    let all = usable(nodes).map(|node| vector(&node.capability));
-    all.fold(ResourceVector::default(), |sum, total| sum + total)
-}
-
 fn capacity(node: &NodeReport) -> NodeCapacity {
     let total = vector(&node.capability);
     NodeCapacity { name: node.id.to_string(), total, free: total - vector(&node.used) }
 }
 
 fn vector(resources: &Resources) -> ResourceVector {
-    let gpus = resources.others.get("yarn.io/gpu").map_or(0, |amount| amount.value);
+    let gpus = resources.others.get(GPU).map_or(0, |amount| amount.value);
     let memory = i64::try_from(resources.memory.as_mib()).unwrap_or(i64::MAX);
     ResourceVector::new(gpus, resources.vcores.0.into(), memory)
 }
@@ -327,9 +302,7 @@ fn asked_by_others(read: &Observation, jobs: &[ElasticJob]) -> (ResourceVector, 
             // Its containers are asked for when its ApplicationMaster runs.
             continue;
         }
-        let held = job.held.iter().map(|on_node| on_node.counts);
-        let held = held.fold(ContainerCounts::default(), |sum, counts| sum + counts);
-        let missing = job.wanted.minus(held);
+        let missing = job.wanted.minus(job.present());
         asked = asked - job.trainer.times(missing.trainers) - job.pserver.times(missing.pservers);
         containers -= i64::from(missing.trainers) + i64::from(missing.pservers);
     }

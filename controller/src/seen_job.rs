@@ -77,11 +77,4 @@ impl SeenJob {
             ends,
         })
     }
-
-    /// All containers that stay.
-    #[must_use]
-    pub fn present(&self) -> ContainerCounts {
-        let counts = self.held.iter().map(|on_node| on_node.counts);
-        counts.fold(ContainerCounts::default(), |sum, counts| sum + counts)
-    }
 }

@@ -51,22 +51,20 @@ impl JobStatus {
     /// The status of a job. `user`: of its application; `last_change`: in words.
     #[must_use]
     pub fn new(job: &ElasticJob, user: &str, plan: &ScalingPlan, last_change: &str) -> Self {
-        let waits = plan.waiting.iter().find(|waiting| waiting.job == job.id);
-        let held = job.held.iter().map(|on_node| on_node.counts);
-        let (min, max) = (job.min(), job.top());
-        let range = f64::from(max.trainers.saturating_sub(min.trainers).max(1));
-        let score = f64::from(job.wanted.trainers.saturating_sub(min.trainers)) / range;
+        // They are sorted, and there may be as many as jobs.
+        let waits = plan.waiting.binary_search_by(|waiting| waiting.job.cmp(&job.id));
         Self {
             job: job.id.clone(),
             user: user.to_owned(),
             queue: job.queue.clone(),
-            min,
+            min: job.min(),
             wanted: job.wanted,
-            present: held.fold(ContainerCounts::default(), |sum, counts| sum + counts),
-            max,
-            score: if max == min { 1.0 } else { score.min(1.0) },
+            present: job.present(),
+            max: job.top(),
+            score: f64::from(job.score(job.wanted)).min(1.0),
             last_change: last_change.to_owned(),
-            waits_for: waits.map(|waiting| waiting.reason.to_string()).unwrap_or_default(),
+            waits_for: waits
+                .map_or_else(|_| String::new(), |at| plan.waiting[at].reason.to_string()),
         }
     }
 }

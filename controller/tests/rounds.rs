@@ -1,7 +1,7 @@
 //! What a round makes of reports, grants and statuses.
 
 use heddle_controller::grants::FoundGrant;
-use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds, Steps};
+use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds};
 use heddle_controller::seen_job::SeenJob;
 use heddle_controller_core::{
     ContainerCounts, FixedSize, ResourceVector, ScalingDecision, ScalingReason, plan,
@@ -11,10 +11,10 @@ use heddle_protocol::handshake::PROTOCOL_VERSION;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::view::SetBy;
 use heddle_yarn::client::QueueInfo;
-use heddle_yarn::{ApplicationReport, ApplicationState, NodeReport, proto};
+use heddle_yarn::{AllocationSteps, ApplicationReport, ApplicationState, NodeReport, proto};
 use uuid::Uuid;
 
-const STEPS: Steps = Steps { memory_mib: 1_024, vcores: 1 };
+const STEPS: AllocationSteps = AllocationSteps { memory_mib: 1_024, vcores: 1 };
 const FIRST: &str = "application_1_0001";
 
 fn grant(application: &str) -> ControllerGrant {

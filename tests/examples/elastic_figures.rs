@@ -13,13 +13,13 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use heddle_protocol::view::JobState;
+use heddle_tests::controller::{Controller, group_of, make_folder};
 use heddle_tests::hadoop::{Cluster, Options};
 use heddle_tests::yarn_job::Counting;
 
@@ -54,31 +54,17 @@ struct JobTimes {
     began_ms: i64,
 }
 
-/// Ends with the run.
-struct Controller(Child);
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 fn main() -> Result<()> {
     let args = Args::parse();
-    let set =
-        |file: &str, key: &str, value: &str| (file.to_owned(), key.to_owned(), value.to_owned());
-    let groups = format!("dr.who=;{SERVICE}={SERVICE}");
     let cluster = Cluster::start(Options {
         nodemanagers: 4,
         properties: vec![
-            set("yarn-site.xml", "yarn.nodemanager.resource.cpu-vcores", "64"),
-            set("core-site.xml", "hadoop.user.group.static.mapping.overrides", &groups),
+            ("yarn-site.xml".into(), "yarn.nodemanager.resource.cpu-vcores".into(), "64".into()),
+            group_of(SERVICE),
         ],
         ..Options::default()
     })?;
-    cluster.dfs("root", &["-mkdir", "-p", DIR])?;
-    cluster.dfs("root", &["-chown", &format!("{SERVICE}:{SERVICE}"), DIR])?;
+    make_folder(&cluster, "root", SERVICE, DIR)?;
     println!(
         "| policy | mean pending, s | longest | mean completion | all done after | vcores used | changes a job |\n\
          | --- | --- | --- | --- | --- | --- | --- |"
@@ -106,10 +92,9 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
     let names: Vec<String> = (0..JOBS).map(|job| format!("figures-{policy}-{job}")).collect();
     let jobs = names.iter().map(|name| Counting::of_files(cluster, name, "asp", 1, DATA));
     let jobs = jobs.collect::<Result<Vec<_>>>()?;
-    let log = tempfile::NamedTempFile::new()?;
+    let log = jobs[0].job.path().join("controller.log");
     let is_controlled = policy == "controller";
-    let controller =
-        is_controlled.then(|| start_controller(&jobs[0], log.reopen()?)).transpose()?;
+    let controller = is_controlled.then(|| start_controller(&jobs[0], log)).transpose()?;
     let done = AtomicBool::new(false);
     let began = Instant::now();
     let (times, used) = std::thread::scope(|threads| {
@@ -129,8 +114,8 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
         (times, used.join().expect("no panic"))
     });
     let times = times.into_iter().collect::<Result<Vec<_>>>()?;
+    let changes = controller.as_ref().map(Controller::log).unwrap_or_default();
     drop(controller);
-    let changes = std::fs::read_to_string(log.path())?;
     let changes = changes.lines().filter(|line| line.contains(" from ")).count();
     let mean =
         |value: fn(&JobTimes) -> f64| times.iter().map(value).sum::<f64>() / times.len() as f64;
@@ -148,15 +133,10 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
     Ok(times)
 }
 
-fn start_controller(job: &Counting<'_>, log: File) -> Result<Controller> {
-    let mut command: Command = job.job.command()?;
-    command
-        .args(["controller", "--dir", &format!("hdfs://{DIR}")])
-        .env("HADOOP_USER_NAME", SERVICE)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
-    Ok(Controller(command.spawn()?))
+fn start_controller(job: &Counting<'_>, log: PathBuf) -> Result<Controller> {
+    let mut command = job.job.command()?;
+    command.env("HADOOP_USER_NAME", SERVICE);
+    Controller::start(command, &format!("hdfs://{DIR}"), log)
 }
 
 fn train(job: &Counting<'_>, policy: &'static str, number: u32) -> Result<JobTimes> {

@@ -3,6 +3,7 @@
 pub mod canaries;
 pub mod checkpointed_job;
 pub mod checkpoints;
+pub mod controller;
 pub mod counts;
 pub mod example_page;
 pub mod hadoop;

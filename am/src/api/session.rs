@@ -96,8 +96,14 @@ pub(super) async fn answer(
     let response = match (request.method(), path.as_str()) {
         (&Method::POST, "/v1/hello") => hello(&request, &shared, &state),
         (&Method::POST, "/v1/session") => session(request, &shared, &state).await,
-        (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
-        (&Method::POST, "/v1/size") => resize(request, &shared, &state).await,
+        (&Method::POST, "/v1/operator") => {
+            let takes = |client: &ProvenClient| matches!(client, ProvenClient::Operator);
+            operator(request, &shared, &state, takes, std::convert::identity).await
+        }
+        (&Method::POST, "/v1/size") => {
+            let takes = |client: &ProvenClient| matches!(client, ProvenClient::Controller);
+            operator(request, &shared, &state, takes, Operation::Resize).await
+        }
         (&Method::GET, "/v1/status") => proven_page(&request, "/api/v1/job", &shared, &state),
         (&Method::GET, "/v1/events") => proven_page(&request, public::EVENTS, &shared, &state),
         (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
@@ -328,35 +334,21 @@ async fn read_lines(
     let _ending = shared.inputs.send(ApiInput::SessionClosed { connection, member }).await;
 }
 
-async fn operator(
+/// An operation of a peer that `takes` accepts; `operation`: of the request's body.
+async fn operator<T: DeserializeOwned>(
     request: Request<Incoming>,
     shared: &ApiState,
     state: &ConnectionState,
+    takes: fn(&ProvenClient) -> bool,
+    operation: fn(T) -> Operation,
 ) -> Response<Body> {
     match proved(&request, shared, state) {
-        Ok(ProvenClient::Operator) => {}
+        Ok(client) if takes(&client) => {}
         Ok(_) => return unproven(&ProofError::Secret),
         Err(why) => return unproven(&why),
     }
     match body_of(request).await {
-        Ok(operation) => operate(operation, shared).await,
-        Err(refusal) => refusal,
-    }
-}
-
-/// An order of the controller.
-async fn resize(
-    request: Request<Incoming>,
-    shared: &ApiState,
-    state: &ConnectionState,
-) -> Response<Body> {
-    match proved(&request, shared, state) {
-        Ok(ProvenClient::Controller) => {}
-        Ok(_) => return unproven(&ProofError::Secret),
-        Err(why) => return unproven(&why),
-    }
-    match body_of(request).await {
-        Ok(order) => operate(Operation::Resize(order), shared).await,
+        Ok(body) => operate(operation(body), shared).await,
         Err(refusal) => refusal,
     }
 }

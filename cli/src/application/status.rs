@@ -119,11 +119,7 @@ async fn report_of(application: &Application) -> Option<JobReport> {
     match on_hdfs(application).await {
         Ok(report) => report,
         Err(failure) => {
-            eprintln!(
-                "warning: {}: {}; the report is not shown",
-                failure.fact,
-                failure.causes.join(": ")
-            );
+            eprintln!("warning: {}; the report is not shown", failure.in_words());
             None
         }
     }
@@ -161,10 +157,6 @@ fn without_resource_manager(
             "view": view,
         }))?;
     }
-    eprintln!(
-        "warning: {}: {}; this is the ApplicationMaster's state",
-        failure.fact,
-        failure.causes.join(": ")
-    );
+    eprintln!("warning: {}; this is the ApplicationMaster's state", failure.in_words());
     Ok(ExitCode::Ok)
 }

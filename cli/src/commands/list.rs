@@ -100,9 +100,7 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
             }
             Err(failure) if args.yarn || args.tag.is_some() => return Err(failure),
             // The runs of this machine are listed nevertheless.
-            Err(failure) => {
-                output::note(&format!("warning: {}: {}", failure.fact, failure.causes.join(": ")))
-            }
+            Err(failure) => output::note(&format!("warning: {}", failure.in_words())),
         }
     }
     if !args.yarn && args.tag.is_none() {

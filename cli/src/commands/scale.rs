@@ -77,16 +77,13 @@ fn parse(words: &[String]) -> Option<Order<'_>> {
         "pservers" => Some(Role::Pserver),
         _ => None,
     };
-    match words[..] {
-        [id, "auto"] | ["auto", id] => Some(Order { id, change: ScaleChange::Auto }),
-        [id, word, count] if role(word).is_some() => {
-            Some(Order { id, change: ScaleChange::Number(role(word)?, count.parse().ok()?) })
-        }
-        [word, count, id] => {
-            Some(Order { id, change: ScaleChange::Number(role(word)?, count.parse().ok()?) })
-        }
-        _ => None,
-    }
+    let (id, word, count) = match words[..] {
+        [id, "auto"] | ["auto", id] => return Some(Order { id, change: ScaleChange::Auto }),
+        [id, word, count] if role(word).is_some() => (id, word, count),
+        [word, count, id] => (id, word, count),
+        _ => return None,
+    };
+    Some(Order { id, change: ScaleChange::Number(role(word)?, count.parse().ok()?) })
 }
 
 #[cfg(test)]

@@ -104,6 +104,12 @@ pub struct ElasticJob {
 }
 
 impl ElasticJob {
+    /// All containers that stay.
+    #[must_use]
+    pub fn present(&self) -> ContainerCounts {
+        self.held.iter().map(|on_node| on_node.counts).sum()
+    }
+
     /// The least size.
     #[must_use]
     pub fn min(&self) -> ContainerCounts {
@@ -175,6 +181,6 @@ impl ElasticJob {
             !change.is_fallback && change.at_ms.saturating_add(SHRINK_PAUSE_MS) > now_ms
         };
         let given = self.changes.iter().filter(recent).map(|change| change.from.minus(change.to));
-        given.fold(ContainerCounts::default(), |sum, given| sum + given).trainers
+        given.sum::<ContainerCounts>().trainers
     }
 }

@@ -308,7 +308,7 @@ impl<'a> Round<'a> {
 
 /// All containers.
 pub(crate) fn sum(containers: &PlacedContainers) -> ContainerCounts {
-    containers.values().fold(ContainerCounts::default(), |sum, counts| sum + *counts)
+    containers.values().copied().sum()
 }
 
 fn add(containers: &mut PlacedContainers, node: usize, counts: ContainerCounts) {

@@ -26,6 +26,12 @@ impl Score {
     }
 }
 
+impl From<Score> for f64 {
+    fn from(score: Score) -> Self {
+        Self::from(score.above_min) / Self::from(score.range)
+    }
+}
+
 impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
         let product = |a: u32, b: u32| u64::from(a) * u64::from(b);

@@ -1,5 +1,6 @@
 //! The sizes that a job can use, between its minimum and its top.
 
+use std::iter::Sum;
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,12 @@ impl Add for ContainerCounts {
             trainers: self.trainers.saturating_add(other.trainers),
             pservers: self.pservers.saturating_add(other.pservers),
         }
+    }
+}
+
+impl Sum for ContainerCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), Add::add)
     }
 }
 

@@ -13,8 +13,10 @@ use crate::job_spec::{Bytes, Consistency, JobSpec};
 
 /// Longest grant that the controller reads, in bytes.
 pub const GRANT_BYTES_MAX: usize = 64 << 10;
+/// The folder of grants in `controller.dir`. Users write it and cannot list it.
+pub const GRANTS_DIR: &str = "grants";
 /// YARN's resource of GPUs.
-const GPU: &str = "yarn.io/gpu";
+pub const GPU: &str = "yarn.io/gpu";
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -53,7 +53,7 @@ pub use hdfs::{
     cancel_fetched_tokens, install_tokens, keep_fetched_tokens,
 };
 pub use local::LocalStorage;
-pub use numbered::{NumberedError, read_highest};
+pub use numbered::{NumberedError, numbered_files, read_highest};
 pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};

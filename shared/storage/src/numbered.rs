@@ -1,9 +1,12 @@
 //! Files named by a number, of which the highest counts. Each writer takes the next number; a file is written once.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::error::StorageError;
-use crate::store::EntryKind;
+use crate::path::StorePath;
+use crate::store::{EntryKind, Storage};
 use crate::url::{StorageUrl, StorageUrlError};
 use crate::{connect, read_small};
 
@@ -30,20 +33,28 @@ pub async fn read_highest(
 ) -> Result<Option<Bytes>, NumberedError> {
     let location = StorageUrl::parse(dir)?;
     let storage = connect(&location)?;
-    let entries = match storage.list(location.path()).await {
-        Ok(entries) => entries,
+    let files = match numbered_files(&*storage, location.path(), extension).await {
         Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
+        files => files?,
     };
-    let highest = entries
-        .iter()
-        .filter(|entry| entry.kind == EntryKind::File)
-        .filter_map(|entry| Some((number(entry.name(), extension)?, &entry.path)))
-        .max();
-    match highest {
+    match files.last_key_value() {
         None => Ok(None),
         Some((_, path)) => Ok(Some(read_small(&*storage, path, bytes_max).await?)),
     }
+}
+
+/// The files `<digits>.<extension>` in a directory, by number.
+///
+/// # Errors
+/// See [`Storage::list`].
+pub async fn numbered_files(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    extension: &str,
+) -> Result<BTreeMap<u64, StorePath>, StorageError> {
+    let entries = storage.list(dir).await?;
+    let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
+    Ok(files.filter_map(|file| Some((number(file.name(), extension)?, file.path))).collect())
 }
 
 fn number(name: &str, extension: &str) -> Option<u64> {

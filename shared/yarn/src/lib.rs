@@ -55,7 +55,7 @@ pub use launch::{
 };
 pub use node::{NodeLabel, NodeReport, NodeState};
 pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
-pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};
+pub use resource::{AllocationSteps, Amount, Memory, ResourceTypes, Resources, VCores};
 pub use timeouts::{CallTimeouts, rpc_options, stated_rm_wait};
 
 /// Compiles the example of the README.

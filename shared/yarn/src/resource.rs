@@ -95,6 +95,29 @@ impl fmt::Display for Resources {
     }
 }
 
+/// The multiples in which YARN grants resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationSteps {
+    /// Of memory, MiB; at least 1.
+    pub memory_mib: u64,
+    /// Of vcores; at least 1.
+    pub vcores: u32,
+}
+
+impl AllocationSteps {
+    /// The resources that YARN grants for a request.
+    #[must_use]
+    pub fn rounded(self, asked: &Resources) -> Resources {
+        let memory = asked.memory.as_mib().max(1);
+        let vcores = asked.vcores.0.max(1);
+        Resources {
+            memory: Memory::mib(memory.next_multiple_of(self.memory_mib.max(1))),
+            vcores: VCores(vcores.next_multiple_of(self.vcores.max(1))),
+            others: asked.others.clone(),
+        }
+    }
+}
+
 /// The resource types of a cluster (`ResourceTypeInfo`), by name with their units.
 ///
 /// **A type that the ResourceManager does not know is dropped from a request without a word**, and the container

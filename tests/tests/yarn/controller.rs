@@ -1,20 +1,19 @@
 //! `heddle controller` on a cluster of four NodeManagers: jobs of several users grow into free room and give it back, operators
 //! pin sizes, leaders die and are suspended.
 
-use std::fs::File;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::ops::Deref;
+use std::process::Stdio;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::view::{ElasticView, SetBy};
+use heddle_tests::controller::{Controller, group_of, make_folder};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::local::{Ended, kill9};
 use heddle_tests::logs::{KILLS, RM_LOST};
 use heddle_tests::yarn_job::{Counting, Submitted, YarnJob};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The service user.
@@ -23,52 +22,36 @@ const SERVICE: &str = "service";
 /// The one cluster of this file, for one test at a time and in health.
 fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
     static CLUSTER: Shared = Shared::new();
-    // The service user reads grants as a member of its group.
-    let groups = (
-        "core-site.xml".to_owned(),
-        "hadoop.user.group.static.mapping.overrides".to_owned(),
-        format!("dr.who=;{SERVICE}={SERVICE}"),
-    );
-    let properties = vec![groups];
+    let properties = vec![group_of(SERVICE)];
     CLUSTER.alone(|| Options { nodemanagers: 4, properties, ..Options::default() })
 }
 
 /// The controller's folder of a test.
 fn folder(cluster: &Cluster, name: &str) -> Result<String> {
-    let dir = format!("/controllers/{name}");
-    cluster.dfs("root", &["-mkdir", "-p", &dir])?;
-    cluster.dfs("root", &["-chown", &format!("{SERVICE}:{SERVICE}"), &dir])?;
-    Ok(format!("hdfs://{dir}"))
+    make_folder(cluster, "root", SERVICE, &format!("/controllers/{name}"))
 }
 
-/// A `heddle controller` that runs.
-struct Controller<'j> {
+/// A `heddle controller` that runs, and the job whose configuration it has.
+struct JobsController<'j> {
     job: &'j YarnJob<'j>,
     dir: String,
-    child: Child,
-    log: PathBuf,
+    process: Controller,
 }
 
-impl<'j> Controller<'j> {
+impl Deref for JobsController<'_> {
+    type Target = Controller;
+
+    fn deref(&self) -> &Controller {
+        &self.process
+    }
+}
+
+impl<'j> JobsController<'j> {
     fn start(job: &'j YarnJob<'j>, name: &str, dir: &str) -> Result<Self> {
-        let log = job.path().join(format!("{name}.log"));
-        let out = File::create(&log)?;
         let mut command = job.command()?;
-        command
-            .args(["controller", "--dir", dir])
-            .env("HADOOP_USER_NAME", SERVICE)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out);
-        Ok(Self { job, dir: dir.to_owned(), child: command.spawn()?, log })
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().cast_signed())
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        command.env("HADOOP_USER_NAME", SERVICE);
+        let process = Controller::start(command, dir, job.path().join(format!("{name}.log")))?;
+        Ok(Self { job, dir: dir.to_owned(), process })
     }
 
     fn wait_for(&self, words: &str, limit: Duration) -> Result<()> {
@@ -94,21 +77,6 @@ impl<'j> Controller<'j> {
             ensure!((now.trainers, now.set_by) == (trainers, set_by), "{now:?}");
             Ok(())
         })
-    }
-
-    /// Ends it in order.
-    fn stop(&mut self) -> Result<()> {
-        kill(self.pid(), Signal::SIGTERM)?;
-        let status = self.child.wait()?;
-        ensure!(status.code() == Some(0), "{status}: {}", self.log());
-        Ok(())
-    }
-}
-
-impl Drop for Controller<'_> {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 
@@ -191,7 +159,7 @@ fn jobs_grow_give_room_and_stay_where_they_are_pinned() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let dir = folder(cluster, "grows")?;
     let first = Counting::new(cluster, "grows", "asp", 40)?;
-    let mut controller = Controller::start(&first.job, "leader", &dir)?;
+    let mut controller = JobsController::start(&first.job, "leader", &dir)?;
     controller.wait_for("leads: controller 1", LIMIT)?;
     let mut one = submit(&first, &dir, [1, 8])?;
     controller.has(&one, 8, SetBy::Controller)?;
@@ -223,7 +191,7 @@ fn jobs_grow_give_room_and_stay_where_they_are_pinned() -> Result<()> {
     second.job.hurry()?;
     one.ends_well(LIMIT)?;
     two.ends_well(LIMIT)?;
-    controller.stop()?;
+    controller.process.stop()?;
     let log = controller.log();
     ensure!(log.contains("grows from 1 to"), "{log}");
     first.check()?;
@@ -235,9 +203,9 @@ fn suspended_leader_is_superseded_and_its_orders_are_refused() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let dir = folder(cluster, "leads")?;
     let count = Counting::new(cluster, "leads", "asp", 40)?;
-    let first = Controller::start(&count.job, "first", &dir)?;
+    let first = JobsController::start(&count.job, "first", &dir)?;
     first.wait_for("leads: controller 1", LIMIT)?;
-    let second = Controller::start(&count.job, "second", &dir)?;
+    let second = JobsController::start(&count.job, "second", &dir)?;
     second.wait_for("waits: controller 1", LIMIT)?;
     let mut job = submit(&count, &dir, [1, 3])?;
     first.has(&job, 3, SetBy::Controller)?;
@@ -266,7 +234,7 @@ fn sizes_stay_while_the_resourcemanager_restarts() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let dir = folder(cluster, "restarts")?;
     let count = Counting::new(cluster, "restarts", "asp", 40)?;
-    let controller = Controller::start(&count.job, "leader", &dir)?;
+    let controller = JobsController::start(&count.job, "leader", &dir)?;
     controller.wait_for("leads: controller 1", LIMIT)?;
     let mut job = submit(&count, &dir, [1, 6])?.expecting(RM_LOST);
     controller.has(&job, 6, SetBy::Controller)?;

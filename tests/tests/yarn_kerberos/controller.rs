@@ -1,9 +1,9 @@
 //! `heddle controller` on a secured cluster: a service user by keytab, jobs of two users, and what each of the three can read.
 
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use heddle_tests::controller::{Controller, make_folder};
 use heddle_tests::hadoop::wait_until;
 use heddle_tests::secured_job::SecuredJob;
 
@@ -12,31 +12,18 @@ use super::{SERVICE, SLOW, cluster};
 const LIMIT: Duration = Duration::from_secs(120);
 const DIR: &str = "/controller";
 
-/// Ends with the test.
-struct Controller(Child);
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 #[test]
 fn jobs_of_two_users_that_cannot_read_each_other_are_sized() -> Result<()> {
     let (cluster, realm) = cluster()?;
     let keytab = realm.keytab(SERVICE).display().to_string();
     realm.administer(&format!("addprinc -randkey {SERVICE}\nktadd -k {keytab} {SERVICE}\n"))?;
-    cluster.dfs("nn", &["-mkdir", DIR])?;
-    cluster.dfs("nn", &["-chown", &format!("{SERVICE}:{SERVICE}"), DIR])?;
+    let dir = make_folder(cluster, "nn", SERVICE, DIR)?;
     let job = SecuredJob::of_passes(cluster, "sized", 8)?;
     let login = ["--keytab", &keytab, "--principal", SERVICE];
-    let place = ["--dir", "hdfs:///controller"];
-    let log = std::fs::File::create(job.path().join("controller.log"))?;
+    let place = ["--dir", &dir];
     let mut command = job.command()?;
-    command.args(["controller"]).args(place).args(login).stdin(Stdio::null());
-    command.stdout(log.try_clone()?).stderr(log);
-    let controller = Controller(command.spawn()?);
+    command.args(login);
+    let controller = Controller::start(command, &dir, job.path().join("controller.log"))?;
 
     // Bob's copy of the job, by encrypted connections.
     let data = job.path().join("data").display().to_string();
@@ -67,15 +54,13 @@ fn jobs_of_two_users_that_cannot_read_each_other_are_sized() -> Result<()> {
         ensure!(status.code == Some(0), "{status:?}");
         Ok(serde_json::from_str(&status.stdout)?)
     };
-    let sizes = wait_until("both have grown", LIMIT, || {
+    wait_until("both have grown", LIMIT, || {
         let status = status()?;
         let jobs = status["jobs"].as_array().context("no jobs")?;
         let all = jobs.iter().filter(|job| job["wanted"]["trainers"] == 4).count();
-        let log = std::fs::read_to_string(job.path().join("controller.log"))?;
-        ensure!(all == 2, "{status} {log}");
+        ensure!(all == 2, "{status} {}", controller.log());
         Ok(())
-    });
-    sizes?;
+    })?;
     let grant = format!("{DIR}/grants/{}.json", one.id);
     let listed = cluster.dfs("nn", &["-ls", &grant])?;
     let listed = String::from_utf8_lossy(&listed).into_owned();

@@ -13,6 +13,7 @@ mod single_node;
 mod token_files;
 
 use anyhow::{Context, Result, ensure};
+use heddle_tests::controller::group_of;
 use heddle_tests::hadoop::{Cluster, Options, Realm, Shared};
 use heddle_tests::local::Ended;
 use heddle_tests::secured_job::SecuredJob;
@@ -31,7 +32,7 @@ fn options(more: Vec<(String, String, String)>) -> Options {
         nodemanagers: 2,
         // Localisation over encrypted connections is slow on a busy machine.
         am_expiry_ms: 30_000,
-        properties: [access_lists(), proxy_users(), groups(), more].concat(),
+        properties: [access_lists(), proxy_users(), vec![group_of(SERVICE)], more].concat(),
         ..Options::default()
     }
 }
@@ -51,12 +52,6 @@ fn proxy_users() -> Vec<(String, String, String)> {
         ("core-site.xml".to_owned(), format!("hadoop.proxyuser.bob.{name}"), value.to_owned())
     };
     values.map(set).into()
-}
-
-/// The service user of the controller reads grants as a member of its group.
-fn groups() -> Vec<(String, String, String)> {
-    let key = "hadoop.user.group.static.mapping.overrides";
-    vec![("core-site.xml".to_owned(), key.to_owned(), format!("dr.who=;{SERVICE}={SERVICE}"))]
 }
 
 /// The service user of the controller.

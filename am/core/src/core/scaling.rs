@@ -106,6 +106,9 @@ impl Core {
     /// The numbers of a job that a controller sizes, as they are reported.
     pub(super) fn elastic_view(&self) -> Option<ElasticView> {
         let spec = &self.ctx.config().spec;
+        if spec.run.elastic == Elasticity::Off {
+            return None;
+        }
         let WantedSize { size: JobSize { trainers, pservers }, set_by, generation } =
             self.fleet.wanted_size();
         // At the end of a phase fewer tasks than trainers are left; the next one has many again.
@@ -116,7 +119,7 @@ impl Core {
             Consistency::Ssp | Consistency::Asp if is_last => self.work.useful_trainers(),
             Consistency::Ssp | Consistency::Asp => of_pass,
         };
-        (spec.run.elastic == Elasticity::Controller).then_some(ElasticView {
+        Some(ElasticView {
             set_by,
             generation,
             trainers,

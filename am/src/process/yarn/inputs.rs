@@ -14,7 +14,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::grant::ControllerGrant;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::job_spec::{Elasticity, JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_protocol::view::{JobView, Placement, WarningCode};
 use heddle_storage::Mode;
 use heddle_storage::{StorageError, StorageUrl, chain, connect, make_dirs, publish_small};
@@ -227,11 +227,11 @@ impl SubmittedFiles {
     /// The file systems of the job on HDFS, each once. Preparation looks at the checkpoints and lists the input in every
     /// attempt.
     pub(super) fn hdfs_file_systems(&self) -> Vec<JobFileSystem> {
-        let JobSpec { data, checkpoint, model, output, controller, .. } = &self.spec;
+        let JobSpec { data, checkpoint, model, output, .. } = &self.spec;
         let needed = data.train.iter().chain(&data.test).chain([&checkpoint.dir]);
         let needed = needed.map(Location::url).chain([self.yarn.staging.clone()]);
         let others = checkpoint.mirrors.iter().chain(&model.init).chain([&output.model]);
-        let others = others.chain(&controller.dir);
+        let others = others.chain(self.spec.sized_by());
         let others = others.map(Location::url).chain(self.run.from.clone());
         file_systems(needed, others.chain([self.yarn.reports.clone()]))
     }
@@ -262,10 +262,7 @@ impl SubmittedFiles {
 
     /// Writes where this attempt is for the cluster's controller, if the job has one. Without it the job goes on.
     pub(super) async fn write_grant(&self, address: &AmAddress, log: &EventLog) {
-        let Some(dir) = &self.spec.controller.dir else { return };
-        if self.spec.run.elastic != Elasticity::Controller {
-            return;
-        }
+        let Some(dir) = self.spec.sized_by() else { return };
         let am = Some(address.clone());
         let grant = ControllerGrant::new(
             &self.spec,

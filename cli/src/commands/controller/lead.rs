@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::observer::{Observer, RoundData, in_words, order};
+use super::observer::{Observer, RoundData, order};
 use super::place::Place;
 use crate::cluster::ClusterContext;
 use crate::failure::CommandResult;
@@ -146,7 +146,7 @@ impl Leader {
             let mut problems = Vec::new();
             match observer.look().await {
                 Ok(found) => self.round(observer, found, &mut problems).await,
-                Err(failure) => problems.push(in_words(&failure)),
+                Err(failure) => problems.push(failure.in_words()),
             }
             let problems: BTreeSet<String> = problems.into_iter().collect();
             problems.difference(&self.problems).for_each(|line| output::note(line));
@@ -229,7 +229,7 @@ impl Leader {
             return;
         }
         let mut lines = Vec::new();
-        for (job, answer) in order(&found.jobs, orders).await {
+        for (job, answer) in order(&found.jobs, &orders).await {
             let Some(decision) = decided.get(&*job) else {
                 if let Err(why) = answer {
                     problems.push(format!("{job}: {why}"));

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use heddle_controller::dir::ControllerDir;
 use heddle_controller::grants::GrantReader;
-use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds, Steps};
+use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds};
 use heddle_controller::seen_job::SeenJob;
 use heddle_protocol::control::ResizeOrder;
-use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::grant::ControllerGrant;
 use heddle_protocol::handshake::{PROTOCOL_VERSION, Secret};
 use heddle_protocol::view::JobView;
-use heddle_yarn::NodeState;
 use heddle_yarn::client::{ApplicationFilter, ApplicationState};
+use heddle_yarn::{AllocationSteps, NodeState};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -36,7 +36,7 @@ pub struct Observer {
     pub rounds: Rounds,
     grants: GrantReader,
     /// In force, once the ResourceManager has responded.
-    steps: Option<Steps>,
+    steps: Option<AllocationSteps>,
     started: Instant,
 }
 
@@ -93,13 +93,11 @@ impl Observer {
     }
 
     /// The multiples in which YARN grants; 1 until they are known.
-    async fn steps(&mut self) -> Steps {
+    async fn steps(&mut self) -> AllocationSteps {
         if self.steps.is_none() {
-            let known = rm_web::ask(&self.cluster, ROOT, None).await.steps;
-            self.steps =
-                known.map(|known| Steps { memory_mib: known.memory_mib, vcores: known.vcores });
+            self.steps = rm_web::ask(&self.cluster, ROOT, None).await.steps;
         }
-        self.steps.unwrap_or(Steps { memory_mib: 1, vcores: 1 })
+        self.steps.unwrap_or(AllocationSteps { memory_mib: 1, vcores: 1 })
     }
 
     async fn read(&mut self) -> Result<(Observation, Vec<String>), CommandFailure> {
@@ -136,38 +134,33 @@ impl Observer {
 
 /// The status of each job that has an ApplicationMaster.
 async fn views(jobs: &[GrantedJob]) -> Vec<(String, Result<JobView, String>)> {
-    each(jobs, |am, run, secret| async move { am.view_with(AmKey::controller(run, &secret)).await })
-        .await
+    let view = |grant: &ControllerGrant, am: Am, secret: Secret| {
+        let run = grant.run;
+        async move { am.view_with(AmKey::controller(run, &secret)).await }
+    };
+    each(jobs, view).await
 }
 
-/// Sends orders; returns the answer of each job.
+/// Sends orders, by application; returns the answer of each job.
 pub async fn order(
     jobs: &[GrantedJob],
-    orders: BTreeMap<String, ResizeOrder>,
+    orders: &BTreeMap<String, ResizeOrder>,
 ) -> Vec<(String, Result<(), String>)> {
-    let addressed: Vec<GrantedJob> =
-        jobs.iter().filter(|job| orders.contains_key(&job.grant.application)).cloned().collect();
-    let by_run: BTreeMap<_, _> = addressed
-        .iter()
-        .filter_map(|job| Some((job.grant.run, *orders.get(&job.grant.application)?)))
-        .collect();
-    each(&addressed, move |am, run, secret| {
-        let order = by_run.get(&run).copied();
-        async move {
-            match order {
-                Some(order) => am.resize(AmKey::controller(run, &secret), &order).await,
-                None => Ok(()),
-            }
-        }
-    })
-    .await
+    let ordered = jobs.iter().filter(|job| orders.contains_key(&job.grant.application));
+    let resize = |grant: &ControllerGrant, am: Am, secret: Secret| {
+        let (run, order) = (grant.run, orders[&grant.application]);
+        async move { am.resize(AmKey::controller(run, &secret), &order).await }
+    };
+    each(ordered, resize).await
 }
 
 /// Makes a call to the ApplicationMaster of each job, all at a time.
-async fn each<T, F, C>(jobs: &[GrantedJob], call: F) -> Vec<(String, Result<T, String>)>
+async fn each<'j, T, C>(
+    jobs: impl IntoIterator<Item = &'j GrantedJob>,
+    call: impl Fn(&ControllerGrant, Am, Secret) -> C,
+) -> Vec<(String, Result<T, String>)>
 where
     T: Send + 'static,
-    F: Fn(Am, heddle_protocol::ids::RunId, Secret) -> C,
     C: Future<Output = Result<T, CommandFailure>> + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -179,8 +172,7 @@ where
         }
         let application = grant.application.clone();
         let Ok(secret) = Secret::from_hex(&grant.secret) else {
-            let why = CommandFailure::new(ExitCode::Input, "its grant has no secret");
-            calls.spawn(async move { (application, Err(in_words(&why))) });
+            calls.spawn(async move { (application, Err("its grant has no secret".to_owned())) });
             continue;
         };
         let am = Am {
@@ -189,24 +181,16 @@ where
             next: String::new(),
             checkpoint_timeout: Duration::ZERO,
         };
-        let call = call(am, grant.run, secret);
+        let call = call(grant, am, secret);
         let places = Arc::clone(&places);
         calls.spawn(async move {
             let _place = places.acquire_owned().await;
             let answer = match tokio::time::timeout(AM_LIMIT, call).await {
-                Ok(answer) => answer.map_err(|failure| in_words(&failure)),
+                Ok(answer) => answer.map_err(|failure| failure.in_words()),
                 Err(_) => Err("it does not respond within 2 s".to_owned()),
             };
             (application, answer)
         });
     }
     calls.join_all().await
-}
-
-pub fn in_words(failure: &CommandFailure) -> String {
-    let mut text = failure.fact.clone();
-    for cause in &failure.causes {
-        text += &format!(": {cause}");
-    }
-    text
 }

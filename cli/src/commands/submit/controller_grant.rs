@@ -2,7 +2,7 @@
 
 use heddle_am::grant::{self, WriteGrantError};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::grant::ControllerGrant;
+use heddle_protocol::grant::{ControllerGrant, GRANTS_DIR};
 use heddle_protocol::job_spec::{Elasticity, JobSpec, Location};
 use heddle_storage::{StorageUrl, connect};
 
@@ -53,7 +53,7 @@ fn folder(spec: &JobSpec) -> Result<Option<&Location>, CommandFailure> {
 /// Exit code 7 as of [`folder`], 5 if the folder of grants is missing.
 pub async fn check(spec: &JobSpec) -> Result<(), CommandFailure> {
     let Some(dir) = folder(spec)? else { return Ok(()) };
-    let grants = dir.join(grant::GRANTS);
+    let grants = dir.join(GRANTS_DIR);
     let url = StorageUrl::parse(&grants.url()).or_fail(ExitCode::Input, "controller.dir")?;
     let storage = connect(&url).or_fail_with(storage_failure, "controller.dir")?;
     match waiting::on(HDFS, storage.stat(url.path())).await {

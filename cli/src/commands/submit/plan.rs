@@ -5,7 +5,7 @@ use heddle_input::ValueDecision;
 use heddle_protocol::job_spec::{Bytes, JobSpec, SpecDigest};
 use heddle_protocol::manifest::InputPlan;
 use heddle_yarn::client::NewApplication;
-use heddle_yarn::{Amount, Memory, Resources, VCores};
+use heddle_yarn::{AllocationSteps, Amount, Memory, Resources, VCores};
 use serde::Serialize;
 
 use super::upload::Uploads;
@@ -13,7 +13,6 @@ use crate::commands::decisions::{self, effective_batch};
 use crate::commands::run::data_in_words;
 use crate::failure::CommandFailure;
 use crate::output;
-use crate::rm_web::AllocationSteps;
 
 /// A kind of container.
 #[derive(Clone, Debug, PartialEq, Eq)]

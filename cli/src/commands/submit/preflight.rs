@@ -9,13 +9,13 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::{self, JobSpec};
 use heddle_yarn::client::{QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
-use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
+use heddle_yarn::{AllocationSteps, NodeReport, NodeState, ResourceTypes, Resources};
 
 use super::hosts;
 use super::plan::{ClusterCheck, QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandFailure, OrFail};
-use crate::rm_web::{self, AllocationSteps, PRIORITY_MAX};
+use crate::rm_web::{self, PRIORITY_MAX};
 
 /// Rejects outputs on this machine, where containers cannot write.
 ///

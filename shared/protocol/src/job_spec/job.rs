@@ -9,10 +9,11 @@ use super::algorithm::AlgorithmKind;
 use super::batch_features::BatchFeatures;
 use super::columns::{Schema, default_null};
 use super::limits::{CACHE_ON_DISK, task_errors};
+use super::location::Location;
 use super::options::{
-    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, JobKind, KeptPass,
-    LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull,
-    TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataCache, DataFormat, Elasticity, JobKind,
+    KeptPass, LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope,
+    TableFull, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, ControllerSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec,
@@ -113,6 +114,13 @@ impl JobSpec {
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("numbers, strings and lists always serialise")
+    }
+
+    /// The folder of the controller that sizes the job, if one does.
+    #[must_use]
+    pub fn sized_by(&self) -> Option<&Location> {
+        let is_sized = self.run.elastic == Elasticity::Controller;
+        self.controller.dir.as_ref().filter(|_| is_sized)
     }
 
     /// Rows whose gradient makes one update: lanes × batch in BSP, batch otherwise; `None` while the batch is not decided.
@@ -331,7 +339,7 @@ fn sample_trainers() -> TrainerSpec {
 }
 
 /// The output of [`sample`].
-fn sample_output(model: super::location::Location) -> OutputSpec {
+fn sample_output(model: Location) -> OutputSpec {
     OutputSpec {
         model,
         formats: vec![ModelFormat::Safetensors],
