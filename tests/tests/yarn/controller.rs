@@ -176,9 +176,13 @@ fn jobs_grow_give_room_and_stay_where_they_are_pinned() -> Result<()> {
     controller.has(&one, 2, SetBy::Operator)?;
     controller.has(&two, 8, SetBy::Controller)?;
     controller.has(&one, 2, SetBy::Operator)?;
-    let status = ask(&first.job, &["status"], &dir)?;
-    let words = "an operator has pinned its size";
-    ensure!(status.code == Some(0) && status.stdout.contains(words), "{status:?}");
+    // The round that has sent the last order writes its status after it.
+    wait_until("the status shows the pin", LIMIT, || {
+        let status = ask(&first.job, &["status"], &dir)?;
+        let words = "an operator has pinned its size";
+        ensure!(status.code == Some(0) && status.stdout.contains(words), "{status:?}");
+        Ok(())
+    })?;
     let back = first.job.heddle(&["scale", &one.id, "auto"])?;
     ensure!(back.code == Some(0), "{back:?}");
     // Within a minute after it gave room it does not grow.
