@@ -72,7 +72,7 @@ SECONDS = {
 # Examples that tests start.
 EXAMPLES = ["blocks", "fetch_tokens", "probe"]
 # Modules of test programs that run as processes of their own, since they have daemons of their own; without names each one.
-APART = {"local": None, "hdfs": None, "yarn": None, "yarn_kerberos": {"expiry"}}
+APART = {"local": None, "hdfs": None, "yarn": None, "yarn_kerberos": {"controller", "expiry"}}
 # A module with a cluster that is not listed yet.
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which

@@ -284,16 +284,22 @@ fn a_second_job_with_the_same_output_is_rejected() -> Result<()> {
 #[test]
 fn the_next_submission_deletes_files_of_a_killed_application() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "left", LONG)?;
-    let first = job.submit(&[], "step-computed=sleep(60)")?;
+    // Submissions of other tests would delete them too.
+    let home = format!("submit.staging={}", job.url());
+    let home = ["--set", &home];
+    let staging = || -> Result<Vec<String>> {
+        Ok(job.entries(".heddle/staging")?.into_iter().map(|(name, _)| name).collect())
+    };
+    let first = job.submit(&home, "step-computed=sleep(60)")?;
     // No process is left that would clean up.
     kill9(first.client_pid())?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
-    ensure!(job.heddle_names("staging")?.contains(&first.id), "it was not removed");
-    let second = job.submit_and_wait(&["--detach"])?;
+    ensure!(staging()?.contains(&first.id), "it was not removed");
+    let second = job.submit_and_wait(&[home[0], home[1], "--detach"])?;
     ensure!(second.code == Some(0), "{second:?}");
     let id = second.stdout.trim();
-    let staging = job.heddle_names("staging")?;
+    let staging = staging()?;
     ensure!(
         !staging.contains(&first.id) && staging.iter().any(|name| name == id),
         "{} is over, {id} lives: {staging:?}",
