@@ -200,8 +200,12 @@ fn counts_are_exact_while_shards_move() {
     for (consistency, kind) in [("asp", Kind::Sparse), ("ssp", Kind::Dense)] {
         let dir = folder(consistency, kind);
         let sets = ["--set", "pservers.min=1", "--set", "pservers.max=3"];
-        let slow = [("FAILPOINTS", "step-computed=sleep(30)")];
-        let mut run = Run::start_with(dir.path(), "job.toml", &sets, &slow).expect("it starts");
+        let slow = dir.path().join("slow");
+        std::fs::write(&slow, "").expect("a file");
+        let slow_steps = format!("step-computed=return(sleep=200,while={})", slow.display());
+        let slow_steps = [("FAILPOINTS", &*slow_steps)];
+        let run = Run::start_with(dir.path(), "job.toml", &sets, &slow_steps);
+        let mut run = run.expect("it starts");
         for wanted in [3, 1, 2] {
             let trains = |view: &JobView| view.state == JobState::Running && view.rows > 0;
             let view = run.wait_for("it trains", LIMIT, trains).expect("a running step");
@@ -218,6 +222,7 @@ fn counts_are_exact_while_shards_move() {
             println!("{consistency} {kind:?}: {:?} {:?}", view.pservers, view.replication);
             assert_eq!((view.epoch.count, view.recoveries.len()), (0, 0), "no rollback");
         }
+        std::fs::remove_file(slow).expect("it is there");
         let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
         assert_eq!(code, Some(0), "{stderr}");
         check_counts(&counts(dir.path()), kind);
