@@ -1,44 +1,26 @@
-//! Measures elastic jobs that arrive faster than the cluster serves them, with the controller and without it. The figures of
-//! docs/elastic.md.
-//!
-//! ```text
-//! cargo build --workspace --bins
-//! cargo run -p heddle-tests --example elastic_figures -- --raw FILE
-//! ```
-//!
-//! Four NodeManagers of 64 vcores. Twelve counting jobs arrive, one each 8 s, of one to eight trainers of 8 vcores, and 300
-//! trainer-seconds of work: a step sleeps for a second, so cores of this machine are not what is measured. Without the controller
-//! a job asks for all of its trainers, and the queue serves jobs in their order. Pending: from the submission until the job trains.
+//! Twelve jobs arrive, one each 8 s, of one to eight trainers and 300 trainer-seconds of work. Without the controller a job asks
+//! for all of its trainers: a FIFO queue serves jobs in their order, and a fair scheduler takes containers back after 5 s.
+//! Pending: from the submission until the job trains.
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
 use heddle_protocol::view::JobState;
-use heddle_tests::controller::{Controller, group_of, make_folder};
-use heddle_tests::hadoop::{Cluster, Options};
+use heddle_tests::controller::Controller;
+use heddle_tests::hadoop::Cluster;
+use heddle_tests::logs::KILLS;
 use heddle_tests::yarn_job::Counting;
+
+use super::{LIMIT, VCORES, start_cluster, start_controller, submit, vcores_used};
 
 const JOBS: u32 = 12;
 const EVERY: Duration = Duration::from_secs(8);
-const LIMIT: Duration = Duration::from_secs(600);
 /// Files of the job's data, and samples in each: five are a step.
 const DATA: [u32; 2] = [60, 25];
-const VCORES: u32 = 4 * 64;
-const SERVICE: &str = "service";
-const DIR: &str = "/controllers/figures";
-
-/// Figures of elastic jobs.
-#[derive(Parser)]
-struct Args {
-    /// File to which each job's times are appended, as a line of JSON.
-    #[arg(long)]
-    raw: Option<PathBuf>,
-}
 
 /// A job's times, seconds.
 #[derive(Clone)]
@@ -54,35 +36,47 @@ struct JobTimes {
     began_ms: i64,
 }
 
-fn main() -> Result<()> {
-    let args = Args::parse();
-    let cluster = Cluster::start(Options {
-        nodemanagers: 4,
-        properties: vec![
-            ("yarn-site.xml".into(), "yarn.nodemanager.resource.cpu-vcores".into(), "64".into()),
-            group_of(SERVICE),
-        ],
-        ..Options::default()
-    })?;
-    make_folder(&cluster, "root", SERVICE, DIR)?;
+/// Prints the table of all policies.
+pub fn measure(raw: Option<&Path>) -> Result<()> {
     println!(
         "| policy | mean pending, s | longest | mean completion | all done after | vcores used | changes a job |\n\
          | --- | --- | --- | --- | --- | --- | --- |"
     );
-    let mut raw = match &args.raw {
-        Some(path) => Some(File::options().create(true).append(true).open(path)?),
-        None => None,
-    };
+    let cluster = start_cluster(&[])?;
     for policy in ["FIFO", "controller"] {
-        for times in run(&cluster, policy)? {
-            if let Some(raw) = &mut raw {
-                let JobTimes { policy, job, pending, completion, .. } = times;
-                let line = serde_json::json!({
-                    "policy": policy, "job": job, "pending_s": pending, "completion_s": completion,
-                });
-                writeln!(raw, "{line}")?;
-            }
-        }
+        row(&cluster, policy, raw)?;
+    }
+    drop(cluster);
+    let pools = tempfile::NamedTempFile::new()?;
+    let preempts = "<fairSharePreemptionTimeout>5</fairSharePreemptionTimeout>\
+        <fairSharePreemptionThreshold>1.0</fairSharePreemptionThreshold>\
+        <schedulingPolicy>drf</schedulingPolicy>";
+    let pool = format!("<queue name=\"default\">{preempts}</queue>");
+    std::fs::write(pools.path(), format!("<allocations>{pool}</allocations>\n"))?;
+    let pools = pools.path().display().to_string();
+    let cluster = start_cluster(&[
+        ("yarn.resourcemanager.scheduler.class", FAIR_SCHEDULER),
+        ("yarn.scheduler.fair.allocation.file", &pools),
+        ("yarn.scheduler.fair.preemption", "true"),
+        ("yarn.scheduler.fair.preemption.cluster-utilization-threshold", "0"),
+        ("yarn.resource-types.memory-mb.increment-allocation", "64"),
+    ])?;
+    row(&cluster, "fair", raw)
+}
+
+const FAIR_SCHEDULER: &str =
+    "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.FairScheduler";
+
+/// Runs all jobs with a policy, prints its row, and appends the times of each job.
+fn row(cluster: &Cluster, policy: &'static str, raw: Option<&Path>) -> Result<()> {
+    let times = run(cluster, policy)?;
+    let Some(path) = raw else { return Ok(()) };
+    let mut raw = File::options().create(true).append(true).open(path)?;
+    for JobTimes { policy, job, pending, completion, .. } in times {
+        let line = serde_json::json!({
+            "policy": policy, "job": job, "pending_s": pending, "completion_s": completion,
+        });
+        writeln!(raw, "{line}")?;
     }
     Ok(())
 }
@@ -92,9 +86,8 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
     let names: Vec<String> = (0..JOBS).map(|job| format!("figures-{policy}-{job}")).collect();
     let jobs = names.iter().map(|name| Counting::of_files(cluster, name, "asp", 1, DATA));
     let jobs = jobs.collect::<Result<Vec<_>>>()?;
-    let log = jobs[0].job.path().join("controller.log");
     let is_controlled = policy == "controller";
-    let controller = is_controlled.then(|| start_controller(&jobs[0], log)).transpose()?;
+    let controller = is_controlled.then(|| start_controller(&jobs[0])).transpose()?;
     let done = AtomicBool::new(false);
     let began = Instant::now();
     let (times, used) = std::thread::scope(|threads| {
@@ -133,21 +126,10 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
     Ok(times)
 }
 
-fn start_controller(job: &Counting<'_>, log: PathBuf) -> Result<Controller> {
-    let mut command = job.job.command()?;
-    command.env("HADOOP_USER_NAME", SERVICE);
-    Controller::start(command, &format!("hdfs://{DIR}"), log)
-}
-
 fn train(job: &Counting<'_>, policy: &'static str, number: u32) -> Result<JobTimes> {
-    let dir = format!("controller.dir=hdfs://{DIR}");
-    let mut keys =
-        vec!["trainers.min=1", "trainers.max=8", "trainers.vcores=8", "pservers.count=1"];
-    if policy == "controller" {
-        keys.extend(["run.elastic=controller", &dir]);
-    }
-    let keys: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
-    let mut submitted = job.job.submit(&keys, "step-computed=return(sleep=1000)")?;
+    let is_controlled = policy == "controller";
+    let submitted = submit(job, &["trainers.min=1", "trainers.max=8"], is_controlled)?;
+    let mut submitted = submitted.expecting(KILLS);
     submitted.wait_for("it trains", LIMIT, |view| view.state == JobState::Running)?;
     let running_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;
     submitted.ends_well(LIMIT)?;
@@ -163,18 +145,4 @@ fn train(job: &Counting<'_>, policy: &'static str, number: u32) -> Result<JobTim
         ended_ms: report.finish_time_ms,
         began_ms: report.start_time_ms,
     })
-}
-
-/// The sum over time of the part of the vcores that containers have, in seconds.
-fn vcores_used(cluster: &Cluster, done: &AtomicBool) -> Result<f64> {
-    let mut sum = 0.0;
-    let mut last = Instant::now();
-    while !done.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(500));
-        let metrics = cluster.rm_get("/ws/v1/cluster/metrics")?;
-        let used = metrics["clusterMetrics"]["allocatedVirtualCores"].as_f64();
-        sum += used.context("no figure")? / f64::from(VCORES) * last.elapsed().as_secs_f64();
-        last = Instant::now();
-    }
-    Ok(sum)
 }

@@ -1,0 +1,95 @@
+//! A service of sleepers, which an operator scales between 2 and 16 trainers, beside three jobs: of five trainers each, which
+//! leave room for its peaks, and of one to ten by the controller.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use heddle_protocol::ids::Role;
+use heddle_protocol::view::SlotState;
+use heddle_tests::hadoop::Cluster;
+use heddle_tests::logs::KILLS;
+use heddle_tests::yarn_job::{Counting, Submitted};
+
+use super::{LIMIT, start_cluster, start_controller, submit, vcores_used};
+
+const OFF_PEAK: u32 = 2;
+const PEAK: u32 = 16;
+const PEAKS: u32 = 2;
+const PEAK_TIME: Duration = Duration::from_secs(30);
+/// A job that gave room grows again after a minute.
+const OFF_PEAK_TIME: Duration = Duration::from_secs(180);
+/// In which the jobs grow.
+const START_TIME: Duration = Duration::from_secs(30);
+/// Files of each job's data, and samples in each: more steps than are taken.
+const DATA: [u32; 2] = [600, 25];
+
+/// Prints a row for the jobs of fixed sizes, and one for elastic jobs.
+pub fn measure() -> Result<()> {
+    println!(
+        "| jobs | service has its trainers after, s, each peak | vcores used off-peak |\n\
+         | --- | --- | --- |"
+    );
+    let cluster = start_cluster(&[])?;
+    let fixed = beside(&cluster, "fixed", &["trainers.min=5", "trainers.max=5"])?;
+    let elastic = beside(&cluster, "elastic", &["trainers.min=1", "trainers.max=10"])?;
+    println!("use of elastic jobs to that of fixed ones: {:.2}", elastic / fixed);
+    Ok(())
+}
+
+/// Runs the service beside three jobs with these keys; returns the part of the vcores that is used off-peak.
+fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
+    let is_elastic = kind == "elastic";
+    let named = |name: &str| Counting::of_files(cluster, &format!("{kind}-{name}"), "asp", 1, DATA);
+    let web = named("service")?;
+    let jobs = ["one", "two", "three"].map(named).into_iter().collect::<Result<Vec<_>>>()?;
+    let controller = is_elastic.then(|| start_controller(&web)).transpose()?;
+    let mut service = submit(&web, &["trainers.min=1", "trainers.max=16"], false)?.expecting(KILLS);
+    scale(&web, &mut service, OFF_PEAK)?;
+    let running = jobs.iter().map(|job| Ok(submit(job, keys, is_elastic)?.expecting(KILLS)));
+    let running = running.collect::<Result<Vec<_>>>()?;
+    std::thread::sleep(START_TIME);
+    let (mut off_peak, mut waits) = (Vec::new(), Vec::new());
+    for _ in 0..PEAKS {
+        off_peak.push(used_within(cluster, OFF_PEAK_TIME)?);
+        waits.push(scale(&web, &mut service, PEAK)?);
+        std::thread::sleep(PEAK_TIME);
+        scale(&web, &mut service, OFF_PEAK)?;
+    }
+    for job in &running {
+        job.kill()?;
+    }
+    service.kill()?;
+    drop(controller);
+    let used = off_peak.iter().sum::<f64>() / off_peak.len() as f64;
+    let waits: Vec<String> = waits.iter().map(|wait| format!("{wait:.1}")).collect();
+    println!("| {kind} | {} | {:.0} % |", waits.join(", "), used * 100.0);
+    Ok(used)
+}
+
+/// Scales the service; returns the seconds until it has this number of trainers.
+fn scale(web: &Counting<'_>, service: &mut Submitted<'_>, trainers: u32) -> Result<f64> {
+    let began = Instant::now();
+    let scaled = web.job.heddle(&["scale", &service.id, "trainers", &trainers.to_string()])?;
+    ensure!(scaled.code == Some(0), "{scaled:?}");
+    service.wait_for(&format!("{trainers} trainers"), LIMIT, |view| {
+        let trainers_run = view
+            .slots
+            .iter()
+            .filter(|place| place.slot.role == Role::Trainer && place.state == SlotState::Running);
+        trainers_run.count() == trainers as usize
+    })?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// The part of the vcores that containers have, within this time.
+fn used_within(cluster: &Cluster, time: Duration) -> Result<f64> {
+    let done = AtomicBool::new(false);
+    let used = std::thread::scope(|threads| {
+        let used = threads.spawn(|| vcores_used(cluster, &done));
+        std::thread::sleep(time);
+        done.store(true, Ordering::Relaxed);
+        used.join().expect("no panic")
+    })?;
+    Ok(used / time.as_secs_f64())
+}
