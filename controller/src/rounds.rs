@@ -298,13 +298,14 @@ fn asked_by_others(read: &Observation, jobs: &[ElasticJob]) -> (ResourceVector, 
     for job in jobs {
         if let Some(master) = job.master {
             asked -= master;
-            containers -= 1;
+            containers = containers.saturating_sub(1);
             // Its containers are asked for when its ApplicationMaster runs.
             continue;
         }
         let missing = job.wanted.minus(job.present());
         asked = asked - job.trainer.times(missing.trainers) - job.pserver.times(missing.pservers);
-        containers -= i64::from(missing.trainers) + i64::from(missing.pservers);
+        let missing = i64::from(missing.trainers) + i64::from(missing.pservers);
+        containers = containers.saturating_sub(missing);
     }
     let positive = ResourceVector::new(0, asked.vcores.max(0), asked.memory_mib.max(0));
     (positive, u32::try_from(containers.max(0)).unwrap_or(u32::MAX))

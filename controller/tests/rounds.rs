@@ -4,7 +4,8 @@ use heddle_controller::grants::FoundGrant;
 use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds};
 use heddle_controller::seen_job::SeenJob;
 use heddle_controller_core::{
-    ContainerCounts, FixedSize, ResourceVector, ScalingDecision, ScalingReason, plan,
+    ContainerCounts, FixedSize, NodeContainers, ResourceVector, ScalingDecision, ScalingReason,
+    plan,
 };
 use heddle_protocol::grant::{ControllerGrant, GrantedResources, GrantedRole};
 use heddle_protocol::handshake::PROTOCOL_VERSION;
@@ -12,10 +13,12 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::view::SetBy;
 use heddle_yarn::client::QueueInfo;
 use heddle_yarn::{AllocationSteps, ApplicationReport, ApplicationState, NodeReport, proto};
+use proptest::prelude::*;
 use uuid::Uuid;
 
 const STEPS: AllocationSteps = AllocationSteps { memory_mib: 1_024, vcores: 1 };
 const FIRST: &str = "application_1_0001";
+const SECOND: &str = "application_1_0002";
 
 fn grant(application: &str) -> ControllerGrant {
     let each = GrantedResources { memory_mib: 1_500, vcores: 2, gpus: 0 };
@@ -235,15 +238,83 @@ fn vcores_that_the_scheduler_does_not_count_are_no_limit() {
     assert!(nodes.iter().all(|node| node.free.vcores > 1_000_000), "{nodes:?}");
 }
 
-#[test]
-fn absurd_grant_is_bounded() {
-    let mut read = observation();
-    let grant = &mut read.grants[0].grant;
-    let each = GrantedResources { memory_mib: u64::MAX, vcores: u32::MAX, gpus: u64::MAX };
-    let role = GrantedRole { min: u32::MAX, max: 0, start: u32::MAX, each };
-    (grant.trainers, grant.pservers, grant.master) = (role, role, each);
-    grant.lanes = Some(0);
-    let input = input(&mut Rounds::default(), &read, 0);
-    assert_eq!(input.jobs[0].sizes.len(), 1);
-    assert_eq!(plan(&input.cluster, &input.jobs, 0).decisions, []);
+/// What strangers write: small, or as large as the type permits.
+fn number() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0..40u32, 1 => any::<u32>(), 1 => Just(u32::MAX)]
+}
+
+fn resources() -> impl Strategy<Value = GrantedResources> {
+    let large = || prop_oneof![4 => 0..9_000u64, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    (large(), number(), prop_oneof![3 => Just(0), 1 => large()])
+        .prop_map(|(memory_mib, vcores, gpus)| GrantedResources { memory_mib, vcores, gpus })
+}
+
+fn role() -> impl Strategy<Value = GrantedRole> {
+    (number(), number(), number(), resources()).prop_map(|(min, max, start, each)| GrantedRole {
+        min,
+        max,
+        start,
+        each,
+    })
+}
+
+fn grants(application: &'static str) -> impl Strategy<Value = ControllerGrant> {
+    (role(), role(), prop::option::of(number()), resources()).prop_map(
+        move |(trainers, pservers, lanes, master)| ControllerGrant {
+            trainers,
+            pservers,
+            lanes,
+            master,
+            ..grant(application)
+        },
+    )
+}
+
+fn statuses() -> impl Strategy<Value = SeenJob> {
+    let counts = || (number(), number()).prop_map(|(t, p)| ContainerCounts::new(t, p));
+    let containers = || {
+        let node = prop_oneof!["n:1", "n:2", "elsewhere:1"];
+        let one = (node, counts()).prop_map(|(node, counts)| NodeContainers { node, counts });
+        prop::collection::vec(one, 0..4)
+    };
+    (counts(), number(), containers(), containers(), any::<bool>()).prop_map(
+        |(wanted, useful, held, draining, asks)| SeenJob {
+            wanted,
+            useful,
+            held,
+            draining,
+            asks,
+            ..seen(1)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Users write grants, and ApplicationMasters their statuses.
+    #[test]
+    fn absurd_grants_and_statuses_give_a_plan(
+        one in grants(FIRST),
+        other in grants(SECOND),
+        of_one in statuses(),
+        of_other in statuses(),
+        pending in any::<i64>(),
+    ) {
+        let mut read = observation();
+        read.applications.push(report(SECOND, "bob"));
+        read.grants[0].grant = one;
+        read.grants.push(FoundGrant { owner: "bob".to_owned(), grant: other });
+        let queues = read.queues.as_mut().expect("it has queues");
+        queues.containers_pending = pending;
+        queues.vcores.pending = pending;
+        let mut rounds = Rounds::default();
+        rounds.saw(FIRST, of_one, 0);
+        rounds.saw(SECOND, of_other, 0);
+        let input = input(&mut rounds, &read, 0);
+        for decision in plan(&input.cluster, &input.jobs, 0).decisions {
+            let job = input.jobs.iter().find(|job| job.id == decision.job).expect("a job");
+            prop_assert!(job.sizes.contains(&decision.to), "{decision}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use heddle_controller::lease::{self, HeldLease, LeaderLease, LeaseError, LeaseWa
 use heddle_controller::rounds::ROUND_MS;
 use heddle_controller::status::{ControllerStatus, JobStatus};
 use heddle_controller_core::{ContainerCounts, ScalingDecision, ScalingPlan, plan};
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::ResizeOrder;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::SetBy;
@@ -28,6 +29,7 @@ use crate::stop_signals::StopSignals;
 
 /// Leads, and waits for the lead, until a signal ends the process.
 pub async fn lead(place: &Place, json: bool) -> CommandResult {
+    heddle_fail_points::setup(&[]);
     let mut signals = StopSignals::register()?;
     let cluster = Arc::new(ClusterContext::load()?);
     cluster.reach().await?;
@@ -228,6 +230,7 @@ impl Leader {
             problems.push("the lease could not be renewed: gives no orders".to_owned());
             return;
         }
+        fail_point!("controller-planned");
         let mut lines = Vec::new();
         for (job, answer) in order(&found.jobs, &orders).await {
             let Some(decision) = decided.get(&*job) else {
