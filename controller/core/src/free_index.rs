@@ -1,16 +1,16 @@
-//! The index of nodes by what they have free: the first node with room for a container, in logarithmic time.
+//! Nodes by what they have free: the first node with room for a container.
 //!
-//! A tree over the nodes in their order, each inner node with the largest amount of each resource below it (a segment tree). The
-//! search descends where the amounts suffice. It may descend in vain where different nodes have the CPU and the memory, so it is
-//! logarithmic in practice only. First fit was chosen over best fit: it fills nodes in order and so leaves whole nodes for
-//! large containers, and one index serves all resources.
+//! A search scans the nodes in their order, from where the last one for an equal container ended: all nodes before that lack
+//! room. A node that gets room moves the start back, so that a round scans each node a few times for each kind of container.
+//! A tree with the largest amounts below each node was as slow, since it has to be kept up to date. First fit was chosen over best
+//! fit: it fills nodes in order and so leaves whole nodes for large containers.
 
 use std::collections::BTreeMap;
 
 use crate::resources::ResourceVector;
 
 /// What room counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Horizon {
     /// Only what is free.
     Now,
@@ -53,34 +53,28 @@ impl Headroom {
     }
 }
 
-/// Amounts that a search compares: [now, soon, open now, open soon], *open* without what idle GPUs need.
-type Amounts = [ResourceVector; 4];
+/// A container that is searched room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Search {
+    pub demand: ResourceVector,
+    pub horizon: Horizon,
+    /// CPU and memory that a node's idle GPUs need do not count.
+    pub is_open: bool,
+}
 
 /// Nodes by what they have free.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeIndex {
     headrooms: Vec<Headroom>,
-    /// `[2 × leaves]`: the root at 1, the children of i at 2i and 2i + 1, nodes from `leaves` on.
-    peaks: Vec<Amounts>,
-    leaves: usize,
-    /// CPU and memory that this number of idle GPUs of a node needs, by the number.
+    /// CPU and memory that this number of idle GPUs of a node needs, by the number; at least for 0.
     gpu_needs: Vec<ResourceVector>,
-    /// By demand and index in [`Amounts`]: all nodes before this one lack room. Searches go on there.
-    starts: BTreeMap<(ResourceVector, usize), usize>,
+    /// All nodes before this one lack room.
+    starts: BTreeMap<Search, usize>,
 }
 
 impl FreeIndex {
     pub(crate) fn new(headrooms: Vec<Headroom>, gpu_needs: Vec<ResourceVector>) -> Self {
-        let leaves = headrooms.len().next_power_of_two();
-        let peaks = vec![[ResourceVector::CLOSED; 4]; 2 * leaves];
-        let mut index = Self { headrooms, peaks, leaves, gpu_needs, starts: BTreeMap::new() };
-        for node in 0..index.headrooms.len() {
-            index.peaks[leaves + node] = index.amounts(index.headrooms[node]);
-        }
-        for at in (1..leaves).rev() {
-            index.peaks[at] = index.larger(at);
-        }
-        index
+        Self { headrooms, gpu_needs, starts: BTreeMap::new() }
     }
 
     pub(crate) fn headroom(&self, node: usize) -> Headroom {
@@ -89,81 +83,30 @@ impl FreeIndex {
 
     pub(crate) fn set(&mut self, node: usize, headroom: Headroom) {
         self.headrooms[node] = headroom;
-        let mut at = self.leaves + node;
-        let (before, after) = (self.peaks[at], self.amounts(headroom));
-        if before.iter().zip(after).any(|(before, after)| after.max(*before) != *before) {
-            self.starts.values_mut().for_each(|start| *start = node.min(*start));
-        }
-        self.peaks[at] = after;
-        while at > 1 {
-            at /= 2;
-            let peak = self.larger(at);
-            if peak == self.peaks[at] {
-                break;
+        for (search, start) in &mut self.starts {
+            if node < *start && has_room(headroom, *search, &self.gpu_needs) {
+                *start = node;
             }
-            self.peaks[at] = peak;
         }
     }
 
-    /// The first node with room. `is_open`: CPU and memory that the node's idle GPUs need do not count.
-    pub(crate) fn first(
-        &mut self,
-        demand: ResourceVector,
-        horizon: Horizon,
-        is_open: bool,
-    ) -> Option<usize> {
-        let amount = usize::from(horizon == Horizon::Soon) + 2 * usize::from(is_open);
-        let start = self.starts.get(&(demand, amount)).copied().unwrap_or(0);
-        let found = self.first_from(start, demand, amount);
-        self.starts.insert((demand, amount), found.unwrap_or(self.headrooms.len()));
+    /// The first node with room.
+    pub(crate) fn first(&mut self, search: Search) -> Option<usize> {
+        let start = self.starts.entry(search).or_default();
+        let has_room = |node: &usize| has_room(self.headrooms[*node], search, &self.gpu_needs);
+        let found = (*start..self.headrooms.len()).find(has_room);
+        *start = found.unwrap_or(self.headrooms.len());
         found
     }
+}
 
-    fn first_from(&self, start: usize, demand: ResourceVector, amount: usize) -> Option<usize> {
-        if start >= self.headrooms.len() {
-            return None;
-        }
-        let mut at = self.leaves + start;
-        loop {
-            let found = self.first_below(at, demand, amount);
-            if found.is_some() {
-                return found.filter(|node| *node < self.headrooms.len());
-            }
-            // The next subtree to the right: the sibling of the lowest left child on the way up.
-            while at % 2 == 1 {
-                at /= 2;
-            }
-            if at == 0 {
-                return None;
-            }
-            at += 1;
-        }
+fn has_room(headroom: Headroom, search: Search, gpu_needs: &[ResourceVector]) -> bool {
+    let free = headroom.at(search.horizon);
+    let fits = search.demand.fits_in(free);
+    // Most nodes are full.
+    if !fits || !search.is_open {
+        return fits;
     }
-
-    fn first_below(&self, at: usize, demand: ResourceVector, amount: usize) -> Option<usize> {
-        if !demand.fits_in(self.peaks[at][amount]) {
-            return None;
-        }
-        if at >= self.leaves {
-            return Some(at - self.leaves);
-        }
-        let left = self.first_below(2 * at, demand, amount);
-        left.or_else(|| self.first_below(2 * at + 1, demand, amount))
-    }
-
-    fn larger(&self, at: usize) -> Amounts {
-        let (left, right) = (&self.peaks[2 * at], &self.peaks[2 * at + 1]);
-        std::array::from_fn(|amount| left[amount].max(right[amount]))
-    }
-
-    fn amounts(&self, headroom: Headroom) -> Amounts {
-        let (now, soon) = (headroom.at(Horizon::Now), headroom.at(Horizon::Soon));
-        [now, soon, self.open(now), self.open(soon)]
-    }
-
-    fn open(&self, free: ResourceVector) -> ResourceVector {
-        let most = self.gpu_needs.len().saturating_sub(1);
-        let gpus = usize::try_from(free.gpus).unwrap_or(0).min(most);
-        self.gpu_needs.get(gpus).map_or(free, |needs| free - *needs)
-    }
+    let gpus = usize::try_from(free.gpus).unwrap_or(0).min(gpu_needs.len() - 1);
+    search.demand.fits_in(free - gpu_needs[gpus])
 }

@@ -113,7 +113,7 @@ fn empty_room(round: &Round) -> ClusterRoom {
     let queues = round.cluster.queues.iter();
     let queues = queues.map(|queue| queue.most.unwrap_or(ResourceVector::UNLIMITED));
     ClusterRoom {
-        index: FreeIndex::new(nodes, Vec::new()),
+        index: FreeIndex::new(nodes, vec![ResourceVector::default()]),
         queues: queues.map(Headroom::new).collect(),
         limit: Headroom::new(ResourceVector::UNLIMITED),
     }

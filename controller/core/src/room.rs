@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 
 use serde::{Deserialize, Serialize};
 
-use crate::free_index::{FreeIndex, Headroom, Horizon};
+use crate::free_index::{FreeIndex, Headroom, Horizon, Search};
 use crate::resources::ResourceVector;
 use crate::sizes::ContainerCounts;
 
@@ -115,8 +115,8 @@ impl ClusterRoom {
         need: &Need,
         horizon: Horizon,
     ) -> Result<usize, Shortage> {
-        let is_open = need.is_growth && demand.gpus == 0;
-        let node = self.index.first(demand, horizon, is_open).ok_or(Shortage::Nodes)?;
+        let search = Search { demand, horizon, is_open: need.is_growth && demand.gpus == 0 };
+        let node = self.index.first(search).ok_or(Shortage::Nodes)?;
         if need.queue.is_some_and(|queue| !demand.fits_in(self.queues[queue].at(horizon))) {
             return Err(Shortage::Queue);
         }
