@@ -1,9 +1,10 @@
 //! R7: room moves from high scores to low ones.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::decision::{ScalingReason, WaitingReason};
+use crate::job::ElasticJob;
 use crate::room::Need;
 use crate::round::{Round, RoundJob};
 use crate::score::{Rank, Score};
@@ -23,92 +24,63 @@ const GIVEN_DIVISOR: u32 = 4;
 /// The lowest of their scores rises with each exchange, so they end. A job does not give and receive in one round. Room is
 /// released now, and R5 gives it to the lowest rank that fits when it is there: mostly the receiver.
 pub(crate) fn exchange(round: &mut Round) {
-    let receivers: Vec<Rank> =
+    let ranks: Vec<Rank> =
         round.ranks(|job| matches!(job.waiting, Some(WaitingReason::NoRoom { .. })));
-    let receiver = |rank: Rank| Reverse(Receiver { rank, size: round.jobs[rank.job].size });
-    let mut receivers: BinaryHeap<_> = receivers.into_iter().map(receiver).collect();
-    let mut failed: Vec<FailedStep> = Vec::new();
+    // With the size that each has been promised.
+    let mut receivers: BinaryHeap<(Reverse<Rank>, ContainerCounts)> =
+        ranks.into_iter().map(|rank| (Reverse(rank), round.jobs[rank.job].size)).collect();
+    // An equal need of a later job must fail as well: its score is as high, and so are those of its donors.
+    let mut failed = BTreeSet::new();
     let mut exchanges = 0;
-    while let Some(Reverse(Receiver { rank, size })) = receivers.pop() {
+    while let Some((Reverse(rank), size)) = receivers.pop() {
         let spec = round.jobs[rank.job].spec;
-        let Some(next) = spec.size_above(size).filter(|_| exchanges < EXCHANGES_MAX) else {
+        let Some((next, need)) = round.next_step(rank.job, size) else { continue };
+        let step = (spec.class, need);
+        if round.jobs[rank.job].has_shrunk() || failed.contains(&step) {
             continue;
-        };
-        let need = round.need(rank.job, next.minus(size), true);
+        }
         let score = spec.score(next);
-        let step = FailedStep { class: spec.class, need, score };
-        if round.jobs[rank.job].has_shrunk() || failed.iter().any(|failed| step.fails_with(failed))
-        {
+        if !receive(round, rank, &step.1, score) {
+            failed.insert(step);
             continue;
         }
-        if receive(round, rank, &step) {
-            exchanges += 1;
-            round.jobs[rank.job].waiting = Some(WaitingReason::RoomComing);
-            receivers.push(Reverse(Receiver { rank: Rank { score, ..rank }, size: next }));
-        } else {
-            failed.push(step);
+        round.jobs[rank.job].waiting = Some(WaitingReason::RoomComing);
+        receivers.push((Reverse(Rank { score, ..rank }), next));
+        exchanges += 1;
+        if exchanges == EXCHANGES_MAX {
+            return;
         }
     }
 }
 
-/// A job in the order of service, at the size that it has been promised.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Receiver {
-    rank: Rank,
-    size: ContainerCounts,
-}
-
-/// A size that a job could not receive.
-#[derive(Debug)]
-struct FailedStep {
-    class: u32,
-    need: Need,
-    /// Of the job afterwards.
-    score: Score,
-}
-
-impl FailedStep {
-    /// Whether a further step must fail as `failed` did: it has an equal need, and donors must have at least that score.
-    fn fails_with(&self, failed: &Self) -> bool {
-        (self.class, &self.need) == (failed.class, &failed.need) && self.score >= failed.score
-    }
-}
-
-/// Takes room for a step from donors, unless it is coming.
-fn receive(round: &mut Round, receiver: Rank, step: &FailedStep) -> bool {
+/// Takes room for a step from donors, unless it is coming. `least`: the receiver's score afterwards.
+fn receive(round: &mut Round, receiver: Rank, need: &Need, least: Score) -> bool {
     let RoundJob { spec, .. } = round.jobs[receiver.job];
-    let donors = |round: &Round| {
-        let mut ranks: Vec<Rank> = round.ranks(|donor| {
-            donor.can_give()
-                && donor.spec.class <= spec.class
-                && donor.score() > step.score
-                && donor.waiting != Some(WaitingReason::RoomComing)
-                && (spec.trainer.gpus > 0 || donor.spec.trainer.gpus == 0)
-        });
-        ranks.sort_unstable_by_key(|rank| Reverse(*rank));
-        let floor = |rank: &Rank| {
-            let donor = &round.jobs[rank.job];
-            let least = least_size(donor, round.now_ms, step.score)?;
-            (least.trainers < donor.size.trainers).then_some((rank.job, least))
-        };
-        ranks.iter().filter_map(floor).take(DONORS_MAX).collect()
+    let (now_ms, mut donors) = (round.now_ms, 0);
+    let floor = |donor: &RoundJob| {
+        let gives = donors < DONORS_MAX
+            && donor.spec.class <= spec.class
+            && donor.score() > least
+            && donor.waiting != Some(WaitingReason::RoomComing)
+            && (spec.trainer.gpus > 0 || donor.spec.trainer.gpus == 0);
+        let floor = if gives { least_size(donor.spec, now_ms, least)? } else { donor.size };
+        let can_shrink = floor.trainers < donor.size.trainers;
+        donors += usize::from(can_shrink);
+        can_shrink.then_some(floor)
     };
-    let reason = |score| {
-        let (of, lower) = (spec.id.clone(), receiver.score);
-        ScalingReason::Fairness { score, of, lower }
-    };
-    victims::make_room(round, &step.need, donors, reason).is_some()
+    let reason =
+        |score| ScalingReason::Fairness { score, of: spec.id.clone(), lower: receiver.score };
+    victims::make_room(round, need, floor, reason).is_some()
 }
 
 /// The least size of a donor that has at least this score, and by which it has given little.
-fn least_size(donor: &RoundJob, now_ms: u64, score: Score) -> Option<ContainerCounts> {
-    let RoundJob { spec, .. } = donor;
-    let given = spec.given_trainers(now_ms);
+fn least_size(donor: &ElasticJob, now_ms: u64, score: Score) -> Option<ContainerCounts> {
+    let given = donor.given_trainers(now_ms);
     let may_have = |size: &&ContainerCounts| {
-        let gives = given + spec.wanted.minus(**size).trainers;
-        let is_first = given == 0 && spec.size_below(spec.wanted) == Some(**size);
-        let is_little = gives <= (given + spec.wanted.trainers) / GIVEN_DIVISOR;
-        (is_first || is_little) && spec.score(**size) >= score
+        let gives = given + donor.wanted.minus(**size).trainers;
+        let is_first = given == 0 && donor.size_below(donor.wanted) == Some(**size);
+        let is_little = gives <= (given + donor.wanted.trainers) / GIVEN_DIVISOR;
+        (is_first || is_little) && donor.score(**size) >= score
     };
-    spec.sizes.iter().find(may_have).copied()
+    donor.sizes.iter().find(may_have).copied()
 }

@@ -19,15 +19,16 @@ pub(crate) fn free(round: &mut Round) {
         round.ranks(|job| job.spec.trainer.gpus > 0 && job.waiting.as_ref() == Some(&no_room));
     ranks.sort_unstable();
     for Rank { job, .. } in ranks.into_iter().take(JOBS_MAX) {
-        let gpus = round.jobs[job].spec.trainer.gpus;
+        let RoundJob { spec, size, .. } = round.jobs[job];
+        let gpus = spec.trainer.gpus;
         let is_idle = |node: usize| round.room.node(node).gpus >= gpus;
         let has_idle_gpus = (0..round.nodes.len()).any(is_idle);
-        let Some((_, need)) = round.next_step(job).filter(|_| has_idle_gpus) else { continue };
-        let of = &round.jobs[job].spec.id;
-        let reason = |score| ScalingReason::ForIdleGpu { score, of: of.clone() };
-        let gives = |donor: &RoundJob| donor.spec.trainer.gpus == 0;
-        let donors = |round: &Round| victims::donors(round, gives);
-        if victims::make_room(round, &need, donors, reason).is_some() {
+        let Some((_, need)) = round.next_step(job, size).filter(|_| has_idle_gpus) else {
+            continue;
+        };
+        let reason = |score| ScalingReason::ForIdleGpu { score, of: spec.id.clone() };
+        let floor = |donor: &RoundJob| (donor.spec.trainer.gpus == 0).then(|| donor.spec.min());
+        if victims::make_room(round, &need, floor, reason).is_some() {
             round.jobs[job].waiting = Some(WaitingReason::RoomComing);
         }
     }

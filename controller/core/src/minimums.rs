@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::decision::{ScalingReason, WaitingReason};
-use crate::free_index::{FreeIndex, Headroom, Horizon};
+use crate::free_index::Horizon;
 use crate::job::FixedSize;
 use crate::resources::ResourceVector;
 use crate::room::{ClusterRoom, Need};
@@ -30,7 +30,7 @@ const SEARCHES_MAX: usize = 16;
 pub(crate) fn serve(round: &mut Round) {
     let mut searches = 0;
     let mut empty = None;
-    for Waiter { class: Reverse(class), job, .. } in waiters(round) {
+    for (Reverse(class), _, job) in waiters(round) {
         let (need, whole) = needs(round, job);
         let reason = if place(round, job, &need, Horizon::Now) {
             WaitingReason::MinimumAsked
@@ -53,23 +53,15 @@ pub(crate) fn serve(round: &mut Round) {
     }
 }
 
-/// A job below its minimum, in the order of service.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Waiter {
-    /// Lifted by its wait.
-    class: Reverse<u32>,
-    submitted_ms: u64,
-    job: usize,
-}
-
-fn waiters(round: &Round) -> BTreeSet<Waiter> {
+/// Jobs below their minimum, in the order of service: class, lifted by the wait, time of submission, index.
+fn waiters(round: &Round) -> BTreeSet<(Reverse<u32>, u64, usize)> {
     let waiter = |job: usize| {
         let RoundJob { spec, has_minimum, .. } = round.jobs[job];
         // The numbers of other fixed jobs are not known to be right.
         let is_served = !has_minimum && matches!(spec.fixed, None | Some(FixedSize::Pinned));
         let lift = u32::try_from(spec.waited_ms(round.now_ms) / LIFT_MS).unwrap_or(u32::MAX);
         let class = Reverse(spec.class.saturating_add(lift));
-        is_served.then_some(Waiter { class, submitted_ms: spec.submitted_ms, job })
+        is_served.then_some((class, spec.submitted_ms, job))
     };
     (0..round.jobs.len()).filter_map(waiter).collect()
 }
@@ -97,26 +89,22 @@ fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
     let donors_with_gpus = if has_gpus { &[true][..] } else { &[false, true] };
     let placed = donors_with_gpus.iter().find_map(|with_gpus| {
-        let gives = |donor: &RoundJob| {
-            donor.spec.class <= class && (*with_gpus || donor.spec.trainer.gpus == 0)
+        let floor = |donor: &RoundJob| {
+            let gives = *with_gpus || donor.spec.trainer.gpus == 0;
+            (donor.spec.class <= class && gives).then(|| donor.spec.min())
         };
-        let donors = |round: &Round| victims::donors(round, gives);
         let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
-        victims::make_room(round, need, donors, reason)
+        victims::make_room(round, need, floor, reason)
     });
     placed.map(|nodes| round.expect(job, need, &nodes)).is_some()
 }
 
 /// The cluster and its queues without any container.
 fn empty_room(round: &Round) -> ClusterRoom {
-    let nodes = round.nodes.iter().map(|node| Headroom::new(node.total)).collect();
-    let queues = round.cluster.queues.iter();
-    let queues = queues.map(|queue| queue.most.unwrap_or(ResourceVector::UNLIMITED));
-    ClusterRoom {
-        index: FreeIndex::new(nodes, vec![ResourceVector::default()]),
-        queues: queues.map(Headroom::new).collect(),
-        limit: Headroom::new(ResourceVector::UNLIMITED),
-    }
+    let mut cluster = round.cluster.clone();
+    cluster.nodes.iter_mut().for_each(|node| node.free = node.total);
+    cluster.queues.iter_mut().for_each(|queue| queue.used = ResourceVector::default());
+    Round::new(&cluster, &[], round.now_ms).room
 }
 
 /// Keeps the nodes where the minimum would fit from the growth of its class and lower ones: those with most room, as many as it

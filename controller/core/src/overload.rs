@@ -29,8 +29,8 @@ pub(crate) fn relieve(round: &mut Round) {
     let need = Need { groups: vec![container], queue: None, is_growth: false };
     for _ in 0..count.min(CONTAINERS_MAX) {
         let reason = |score| ScalingReason::Overload { score };
-        let donors = |round: &Round| victims::donors(round, |_| true);
-        if victims::make_room(round, &need, donors, reason).is_none() {
+        let floor = |donor: &RoundJob| Some(donor.spec.min());
+        if victims::make_room(round, &need, floor, reason).is_none() {
             break;
         }
         // It counts as load already.

@@ -32,7 +32,7 @@ impl fmt::Display for Shortage {
 }
 
 /// Equal containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ContainerGroup {
     /// What each adds to the size of the job: a trainer or a pserver; empty for an ApplicationMaster.
     pub one: ContainerCounts,
@@ -41,7 +41,7 @@ pub(crate) struct ContainerGroup {
 }
 
 /// Containers of an application that are placed together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Need {
     /// Largest first, which packs better.
     pub groups: Vec<ContainerGroup>,

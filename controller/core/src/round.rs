@@ -200,10 +200,13 @@ impl<'a> Round<'a> {
         Need { groups, queue, is_growth }
     }
 
-    /// What the next size needs, if the job has one.
-    pub(crate) fn next_step(&self, job: usize) -> Option<(ContainerCounts, Need)> {
-        let RoundJob { spec, size, .. } = self.jobs[job];
-        let next = spec.size_above(size)?;
+    /// The next size of a job, if it has one, and what it needs.
+    pub(crate) fn next_step(
+        &self,
+        job: usize,
+        size: ContainerCounts,
+    ) -> Option<(ContainerCounts, Need)> {
+        let next = self.jobs[job].spec.size_above(size)?;
         Some((next, self.need(job, next.minus(size), true)))
     }
 

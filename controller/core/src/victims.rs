@@ -1,6 +1,7 @@
 //! The search for jobs that give room to other containers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
@@ -16,19 +17,18 @@ const STEPS_MAX: usize = 1_024;
 /// Places the need on what is free, on what is being released, and on what other jobs give up, by `reason` of the score that they
 /// had. Returns the node of each container. The round is unchanged if it does not fit.
 ///
-/// `floors`: the least size of each job that gives, by job; asked for if others have to give. Jobs give one size at a time,
-/// highest rank first. Then each size without which the need fits as well is spared, the last taken first.
+/// `floor`: the least size of a job that can give, below its size; absent if it does not give here. It is asked for the highest
+/// rank first. Jobs give one size at a time, highest rank first. Then each size without which the need fits as well is spared, the last taken first.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
-    floors: impl FnOnce(&Round) -> BTreeMap<usize, ContainerCounts>,
+    floor: impl FnMut(&RoundJob) -> Option<ContainerCounts>,
     reason: impl Fn(Score) -> ScalingReason,
 ) -> Option<Vec<usize>> {
     if let Ok(nodes) = round.room.place(need, Horizon::Soon) {
         return Some(nodes);
     }
-    let floors = floors(round);
-    let steps = Donors::new(round, floors).take(round, need);
+    let steps = take(round, need, floor);
     // Placed again from the beginning, the need may not fit.
     if !round.room.fits(need, Horizon::Soon) {
         steps.iter().rev().for_each(|step| round.spare(step));
@@ -42,65 +42,55 @@ pub(crate) fn make_room(
     round.room.place(need, Horizon::Soon).ok()
 }
 
-/// The jobs that can give and that this is true of, with their minimum.
-pub(crate) fn donors(
-    round: &Round,
-    gives: impl Fn(&RoundJob) -> bool,
-) -> BTreeMap<usize, ContainerCounts> {
-    let jobs = round.jobs.iter().enumerate().filter(|(_, job)| job.can_give() && gives(job));
-    jobs.map(|(at, job)| (at, job.spec.min())).collect()
-}
-
-/// Jobs that can give.
-struct Donors {
-    ranks: BTreeSet<Rank>,
-    /// The least size of each, by job.
-    floors: BTreeMap<usize, ContainerCounts>,
-    /// By node: what it has free if all of them give all that they can there.
-    reach: Vec<ResourceVector>,
-}
-
-impl Donors {
-    fn new(round: &Round, floors: BTreeMap<usize, ContainerCounts>) -> Self {
-        let mut reach: Vec<_> = (0..round.nodes.len()).map(|node| round.room.node(node)).collect();
-        for (at, least) in &floors {
-            let job = &round.jobs[*at];
-            let most = job.size.minus(*least);
-            for (node, counts) in job.held.iter().chain(&job.expected) {
-                reach[*node] += job.spec.demand(counts.minus(counts.minus(most)));
-            }
-        }
-        Self { ranks: floors.keys().map(|job| round.rank(*job)).collect(), floors, reach }
-    }
-
-    /// Takes sizes until the need is placed, or the donors cannot help.
-    fn take(mut self, round: &mut Round, need: &Need) -> Vec<SizeStep> {
-        let (mut steps, mut nodes) = (Vec::new(), Vec::new());
-        while let Err(shortage) = round.room.place_further(need, Horizon::Soon, &mut nodes) {
-            let group = need.containers().nth(nodes.len()).expect("it does not fit");
-            let wanted = Wanted { demand: group.demand, reach: &self.reach };
-            let helps = |rank: &&Rank| {
-                let job = &round.jobs[rank.job];
-                match shortage {
-                    Shortage::Queue => job.queue == need.queue,
-                    Shortage::Limit => true,
-                    Shortage::Nodes => {
-                        let mut nodes = job.held.keys().chain(job.expected.keys());
-                        nodes.any(|node| wanted.demand.fits_in(wanted.reach[*node]))
-                    }
+/// Takes sizes until the need is placed, or other jobs cannot help.
+fn take(
+    round: &mut Round,
+    need: &Need,
+    mut floor: impl FnMut(&RoundJob) -> Option<ContainerCounts>,
+) -> Vec<SizeStep> {
+    let mut ranks: Vec<Rank> = round.ranks(RoundJob::can_give);
+    ranks.sort_unstable_by_key(|rank| Reverse(*rank));
+    let donor = |rank: Rank| Some((rank, floor(&round.jobs[rank.job])?));
+    let mut donors: BTreeMap<Rank, ContainerCounts> = ranks.into_iter().filter_map(donor).collect();
+    let reach = reach(round, &donors);
+    let (mut steps, mut nodes) = (Vec::new(), Vec::new());
+    while let Err(shortage) = round.room.place_further(need, Horizon::Soon, &mut nodes) {
+        let group = need.containers().nth(nodes.len()).expect("it does not fit");
+        let wanted = Wanted { demand: group.demand, reach: &reach };
+        let helps = |(rank, _): &(&Rank, _)| {
+            let job = &round.jobs[rank.job];
+            match shortage {
+                Shortage::Queue => job.queue == need.queue,
+                Shortage::Limit => true,
+                Shortage::Nodes => {
+                    let mut nodes = job.held.keys().chain(job.expected.keys());
+                    nodes.any(|node| wanted.demand.fits_in(reach[*node]))
                 }
-            };
-            let donor = self.ranks.iter().rev().find(helps).copied();
-            let Some(rank) = donor.filter(|_| steps.len() < STEPS_MAX) else { break };
-            self.ranks.remove(&rank);
-            steps.push(round.shrink(rank.job, Some(wanted)));
-            if self.floors[&rank.job].trainers < round.jobs[rank.job].size.trainers {
-                self.ranks.insert(round.rank(rank.job));
             }
+        };
+        let donor = donors.iter().rev().find(helps).filter(|_| steps.len() < STEPS_MAX);
+        let Some((&rank, &least)) = donor else { break };
+        donors.remove(&rank);
+        steps.push(round.shrink(rank.job, Some(wanted)));
+        if least.trainers < round.jobs[rank.job].size.trainers {
+            donors.insert(round.rank(rank.job), least);
         }
-        round.room.remove(need, Horizon::Soon, &nodes);
-        steps
     }
+    round.room.remove(need, Horizon::Soon, &nodes);
+    steps
+}
+
+/// By node: what it has free if all donors give all that they can there. With the least size of each.
+fn reach(round: &Round, donors: &BTreeMap<Rank, ContainerCounts>) -> Vec<ResourceVector> {
+    let mut reach: Vec<_> = (0..round.nodes.len()).map(|node| round.room.node(node)).collect();
+    for (rank, least) in donors {
+        let job = &round.jobs[rank.job];
+        let most = job.size.minus(*least);
+        for (node, counts) in job.held.iter().chain(&job.expected) {
+            reach[*node] += job.spec.demand(counts.minus(counts.minus(most)));
+        }
+    }
+    reach
 }
 
 /// Returns the steps that are left.
