@@ -1,7 +1,7 @@
 //! R1: a job gives up what it has too much, and what it asks for in vain.
 
 use crate::decision::ScalingReason;
-use crate::round::{Round, sum};
+use crate::round::Round;
 
 /// A request that YARN has not granted for this long is withdrawn: another application has the room that the plan saw.
 const VAIN_MS: u64 = 60_000;
@@ -22,9 +22,8 @@ pub(crate) fn cut(round: &mut Round) {
             round.jobs[job].reason = Some(ScalingReason::AboveTop { top: top.trainers });
         }
         let waited_ms = spec.waited_ms(round.now_ms);
-        let held = spec.size_within(sum(&round.jobs[job].held));
-        let asks = !round.jobs[job].unplaced().is_empty();
-        if asks && waited_ms >= VAIN_MS && held.trainers < round.jobs[job].size.trainers {
+        let held = spec.size_within(round.jobs[job].held());
+        if waited_ms >= VAIN_MS && held.trainers < round.jobs[job].size.trainers {
             round.shrink_to(job, held, None);
             round.jobs[job].reason = Some(ScalingReason::AskedInVain { waited_ms });
         }

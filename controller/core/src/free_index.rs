@@ -28,9 +28,6 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    pub(crate) const CLOSED: Self =
-        Self { free: ResourceVector::CLOSED, soon: ResourceVector::CLOSED };
-
     pub(crate) fn new(free: ResourceVector) -> Self {
         Self { free, soon: free }
     }

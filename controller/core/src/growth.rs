@@ -65,7 +65,7 @@ fn wait_before_growth(job: &RoundJob, now_ms: u64) -> Option<WaitingReason> {
     let backoff_ms = job.spec.backoff_until_ms();
     if job.spec.is_preempted {
         Some(WaitingReason::Preempted)
-    } else if !job.unplaced().is_empty() || !job.expected.is_empty() {
+    } else if !job.size.is_within(job.held()) {
         Some(WaitingReason::Asked)
     } else if backoff_ms > now_ms {
         Some(WaitingReason::Backoff { until_ms: backoff_ms })

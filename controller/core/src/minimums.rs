@@ -16,7 +16,7 @@ use crate::free_index::Horizon;
 use crate::job::FixedSize;
 use crate::resources::ResourceVector;
 use crate::room::{ClusterRoom, Need};
-use crate::round::{Round, RoundJob, sum};
+use crate::round::{Round, RoundJob};
 use crate::victims;
 
 /// A wait of this length lifts a job by one class, so that a low class is served at last.
@@ -74,7 +74,7 @@ fn needs(round: &mut Round, at: usize) -> (Need, Need) {
         job.size = job.size + min.minus(job.size);
         job.reason = Some(ScalingReason::BelowMinimum);
     }
-    let lacks = min.minus(sum(&job.held));
+    let lacks = min.minus(job.held());
     (round.need(at, lacks, false), round.need(at, min, false))
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn relieve(round: &mut Round) {
     round.room.limit = round.room.limit.plus(ResourceVector::default() - asked, Horizon::Now);
     let demand = asked.part(count);
     let container = ContainerGroup { one: ContainerCounts::default(), demand, count: 1 };
-    let need = Need { groups: vec![container], queue: None, is_growth: false };
+    let need =
+        Need { groups: vec![container], queue: round.cluster.queues.len(), is_growth: false };
     for _ in 0..count.min(CONTAINERS_MAX) {
         let reason = |score| ScalingReason::Overload { score };
         let floor = |donor: &RoundJob| Some(donor.spec.min());

@@ -25,23 +25,23 @@ pub fn plan(cluster: &ClusterState, jobs: &[ElasticJob], now_ms: u64) -> Scaling
 
 fn outcome(round: Round) -> ScalingPlan {
     let mut plan = ScalingPlan::default();
-    let names = |containers: &PlacedContainers| -> Vec<NodeContainers> {
-        let mut named: Vec<_> = containers
-            .iter()
-            .map(|(node, counts)| NodeContainers {
-                node: round.nodes[*node].name.clone(),
-                counts: *counts,
-            })
-            .collect();
-        named.sort_by(|a, b| a.node.cmp(&b.node));
-        named
+    // What is in `containers` more than in `others`.
+    let more = |containers: &PlacedContainers, others: &PlacedContainers| {
+        let more = containers.iter().filter_map(|(place, counts)| {
+            let counts = counts.minus(others.get(place).copied().unwrap_or_default());
+            let node = round.nodes[place.node].name.clone();
+            (!counts.is_empty()).then_some(NodeContainers { node, counts })
+        });
+        let mut more: Vec<NodeContainers> = more.collect();
+        more.sort_by(|a, b| a.node.cmp(&b.node));
+        more
     };
     for job in &round.jobs {
         let (from, to, id) = (job.spec.wanted, job.size, job.spec.id.clone());
         if let Some(reason) = job.reason.clone().filter(|_| from != to) {
-            let leave = names(&job.left);
+            let leave = more(&job.held_before, &job.containers);
             let has_grown = matches!(reason, ScalingReason::FreeRoom { .. });
-            let room = if has_grown { names(&job.expected) } else { Vec::new() };
+            let room = if has_grown { more(&job.containers, &job.held_before) } else { Vec::new() };
             plan.decisions.push(ScalingDecision { job: id.clone(), from, to, reason, leave, room });
         }
         if let Some(reason) = job.waiting.clone() {

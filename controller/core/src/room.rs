@@ -45,7 +45,7 @@ pub(crate) struct ContainerGroup {
 pub(crate) struct Need {
     /// Largest first, which packs better.
     pub groups: Vec<ContainerGroup>,
-    pub queue: Option<usize>,
+    pub queue: usize,
     /// Growth stays within the limit of the load, and leaves CPU and memory to idle GPUs.
     pub is_growth: bool,
 }
@@ -61,6 +61,7 @@ impl Need {
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterRoom {
     pub index: FreeIndex,
+    /// As the cluster lists them; the last one is of the jobs in other queues, and unlimited.
     pub queues: Vec<Headroom>,
     pub limit: Headroom,
 }
@@ -117,7 +118,7 @@ impl ClusterRoom {
     ) -> Result<usize, Shortage> {
         let search = Search { demand, horizon, is_open: need.is_growth && demand.gpus == 0 };
         let node = self.index.first(search).ok_or(Shortage::Nodes)?;
-        if need.queue.is_some_and(|queue| !demand.fits_in(self.queues[queue].at(horizon))) {
+        if !demand.fits_in(self.queues[need.queue].at(horizon)) {
             return Err(Shortage::Queue);
         }
         if need.is_growth && !demand.fits_in(self.limit.at(horizon)) {
@@ -130,19 +131,17 @@ impl ClusterRoom {
     pub(crate) fn change(
         &mut self,
         node: usize,
-        queue: Option<usize>,
+        queue: usize,
         amount: ResourceVector,
         horizon: Horizon,
     ) {
         self.index.set(node, self.index.headroom(node).plus(amount, horizon));
         self.limit = self.limit.plus(amount, horizon);
-        if let Some(queue) = queue {
-            self.queues[queue] = self.queues[queue].plus(amount, horizon);
-        }
+        self.queues[queue] = self.queues[queue].plus(amount, horizon);
     }
 
     /// The node does not take further containers.
     pub(crate) fn close(&mut self, node: usize) {
-        self.index.set(node, Headroom::CLOSED);
+        self.index.set(node, Headroom::new(ResourceVector::CLOSED));
     }
 }

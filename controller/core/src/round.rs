@@ -15,24 +15,31 @@ use crate::sizes::ContainerCounts;
 const TRAINER: ContainerCounts = ContainerCounts::new(1, 0);
 const PSERVER: ContainerCounts = ContainerCounts::new(0, 1);
 
-/// Containers of a job by node, the node by its index in [`Round::nodes`].
-pub(crate) type PlacedContainers = BTreeMap<usize, ContainerCounts>;
+/// Where containers of a job are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ContainerPlace {
+    /// YARN has not granted them: the plan expects that it places them here.
+    pub is_expected: bool,
+    /// Index in [`Round::nodes`].
+    pub node: usize,
+}
+
+/// Containers of a job.
+pub(crate) type PlacedContainers = BTreeMap<ContainerPlace, ContainerCounts>;
 
 /// A job, as changed so far.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundJob<'a> {
     pub spec: &'a ElasticJob,
-    /// Index of its queue, if the cluster lists that.
-    pub queue: Option<usize>,
+    /// Index in [`ClusterRoom::queues`].
+    pub queue: usize,
     /// Its ApplicationMaster runs and it holds its minimum.
     pub has_minimum: bool,
     pub size: ContainerCounts,
-    /// Containers that stay.
-    pub held: PlacedContainers,
-    /// Where the plan expects YARN to place what the job asks for.
-    pub expected: PlacedContainers,
-    /// Containers that this round releases.
-    pub left: PlacedContainers,
+    /// What it holds at the beginning of the round and keeps if its size does not change.
+    pub held_before: PlacedContainers,
+    /// What stays, and what it asks for as far as that fits.
+    pub containers: PlacedContainers,
     pub reason: Option<ScalingReason>,
     pub waiting: Option<WaitingReason>,
 }
@@ -44,7 +51,13 @@ impl RoundJob<'_> {
     }
 
     fn placed(&self) -> ContainerCounts {
-        sum(&self.held) + sum(&self.expected)
+        self.containers.values().copied().sum()
+    }
+
+    /// All containers that stay.
+    pub(crate) fn held(&self) -> ContainerCounts {
+        let held = self.containers.iter().filter(|(place, _)| !place.is_expected);
+        held.map(|(_, counts)| *counts).sum()
     }
 
     pub(crate) fn has_shrunk(&self) -> bool {
@@ -71,15 +84,6 @@ pub(crate) struct Wanted<'r> {
     pub reach: &'r [ResourceVector],
 }
 
-/// A container that a shrinking job no longer has on a node.
-#[derive(Clone, Copy, Debug)]
-struct ReleasedContainer {
-    node: usize,
-    one: ContainerCounts,
-    /// YARN has not granted it yet.
-    was_expected: bool,
-}
-
 /// A job becomes smaller.
 #[derive(Debug)]
 pub(crate) struct SizeStep {
@@ -87,14 +91,14 @@ pub(crate) struct SizeStep {
     /// By how much.
     pub counts: ContainerCounts,
     /// What this frees; fewer than `counts` if it withdraws requests without room.
-    released: Vec<ReleasedContainer>,
+    released: Vec<(ContainerPlace, ContainerCounts)>,
 }
 
 impl SizeStep {
     /// Whether the job held all that it gives.
     pub(crate) fn is_held(&self) -> bool {
-        let count = (self.counts.trainers + self.counts.pservers) as usize;
-        self.released.iter().filter(|released| !released.was_expected).count() == count
+        let held = self.released.iter().filter(|(place, _)| !place.is_expected);
+        self.counts == held.map(|(_, one)| *one).sum()
     }
 }
 
@@ -129,8 +133,8 @@ impl<'a> Round<'a> {
         let used = used.fold(ResourceVector::default(), |sum, used| sum + used);
         let free = nodes.iter().map(|node| Headroom::new(node.free)).collect();
         let queues = cluster.queues.iter();
-        let queues = queues
-            .map(|queue| queue.most.map_or(ResourceVector::UNLIMITED, |most| most - queue.used));
+        let queues = queues.map(|queue| queue.most.map(|most| most - queue.used)).chain([None]);
+        let queues = queues.map(|room| room.unwrap_or(ResourceVector::UNLIMITED));
         let room = ClusterRoom {
             index: FreeIndex::new(free, gpu_needs(&nodes, &specs)),
             queues: queues.map(Headroom::new).collect(),
@@ -139,13 +143,14 @@ impl<'a> Round<'a> {
         let kept = BTreeMap::new();
         let mut round = Self { cluster, now_ms, jobs: Vec::new(), room, kept, nodes };
         for spec in specs {
-            round.add(spec, &node_of, queue_of.get(spec.queue.as_str()).copied());
+            let queue = queue_of.get(spec.queue.as_str()).copied();
+            round.add(spec, &node_of, queue.unwrap_or(cluster.queues.len()));
         }
         round
     }
 
     /// Containers on nodes that the cluster does not list are lost: they do not count, and their room is not offered.
-    fn add(&mut self, spec: &'a ElasticJob, nodes: &NodesByName, queue: Option<usize>) {
+    fn add(&mut self, spec: &'a ElasticJob, nodes: &NodesByName, queue: usize) {
         let listed = |containers: &'a [NodeContainers]| {
             let node = |on: &NodeContainers| Some((*nodes.get(on.node.as_str())?, on.counts));
             containers.iter().filter_map(node)
@@ -153,23 +158,25 @@ impl<'a> Round<'a> {
         for (node, counts) in listed(&spec.draining) {
             self.room.change(node, queue, spec.demand(counts), Horizon::Soon);
         }
-        let mut held = BTreeMap::new();
-        listed(&spec.held).for_each(|(node, counts)| add(&mut held, node, counts));
+        let mut containers = BTreeMap::new();
+        for (node, counts) in listed(&spec.held) {
+            add(&mut containers, ContainerPlace { is_expected: false, node }, counts);
+        }
         let job = self.jobs.len();
         self.jobs.push(RoundJob {
             spec,
             queue,
-            has_minimum: spec.master.is_none() && spec.min().is_within(sum(&held)),
+            has_minimum: spec.master.is_none()
+                && spec.min().is_within(containers.values().copied().sum()),
             size: spec.wanted,
-            held,
-            expected: BTreeMap::new(),
-            left: BTreeMap::new(),
+            held_before: BTreeMap::new(),
+            containers,
             reason: None,
             waiting: spec.fixed.map(|by| WaitingReason::Fixed { by }),
         });
         // More than is wanted: the job has accepted a smaller size and is about to release the rest.
         self.shrink_to(job, spec.wanted, None);
-        self.jobs[job].left.clear();
+        self.jobs[job].held_before = self.jobs[job].containers.clone();
     }
 
     pub(crate) fn rank(&self, job: usize) -> Rank {
@@ -213,7 +220,8 @@ impl<'a> Round<'a> {
     /// The need has been placed on `nodes` for a job.
     pub(crate) fn expect(&mut self, job: usize, need: &Need, nodes: &[usize]) {
         for (group, node) in need.containers().zip(nodes) {
-            add(&mut self.jobs[job].expected, *node, group.one);
+            let place = ContainerPlace { is_expected: true, node: *node };
+            add(&mut self.jobs[job].containers, place, group.one);
         }
     }
 
@@ -237,9 +245,9 @@ impl<'a> Round<'a> {
         let mut released = Vec::new();
         for (one, count) in [(TRAINER, surplus.trainers), (PSERVER, surplus.pservers)] {
             for _ in 0..count {
-                let container = self.container_to_release(job, one, wanted);
-                self.release(job, container);
-                released.push(container);
+                let place = self.place_to_release(job, one, wanted);
+                self.release(job, place, one);
+                released.push((place, one));
             }
         }
         SizeStep { job, counts, released }
@@ -248,49 +256,39 @@ impl<'a> Round<'a> {
     /// Takes a step again that has been spared.
     pub(crate) fn take(&mut self, step: &SizeStep) {
         self.jobs[step.job].size = self.jobs[step.job].size.minus(step.counts);
-        step.released.iter().for_each(|container| self.release(step.job, *container));
+        step.released.iter().for_each(|(place, one)| self.release(step.job, *place, *one));
     }
 
     /// Takes a step back: of the last steps, or with as much released as these.
     pub(crate) fn spare(&mut self, step: &SizeStep) {
         let job = &mut self.jobs[step.job];
         job.size = job.size + step.counts;
-        for ReleasedContainer { node, one, was_expected } in step.released.iter().copied() {
-            if was_expected {
-                add(&mut job.expected, node, one);
-            } else {
-                add(&mut job.held, node, one);
-                remove(&mut job.left, node, one);
-            }
-            let amount = ResourceVector::default() - job.spec.demand(one);
-            self.room.change(node, job.queue, amount, Horizon::Soon);
+        for (place, one) in &step.released {
+            add(&mut job.containers, *place, *one);
+            let amount = ResourceVector::default() - job.spec.demand(*one);
+            self.room.change(place.node, job.queue, amount, Horizon::Soon);
         }
     }
 
-    fn release(&mut self, job: usize, container: ReleasedContainer) {
-        let ReleasedContainer { node, one, was_expected } = container;
+    fn release(&mut self, job: usize, place: ContainerPlace, one: ContainerCounts) {
         let job = &mut self.jobs[job];
-        if was_expected {
-            remove(&mut job.expected, node, one);
-        } else {
-            remove(&mut job.held, node, one);
-            add(&mut job.left, node, one);
+        let on = job.containers.get_mut(&place).expect("a job releases what it has");
+        *on = on.minus(one);
+        if on.is_empty() {
+            job.containers.remove(&place);
         }
-        self.room.change(node, job.queue, job.spec.demand(one), Horizon::Soon);
+        self.room.change(place.node, job.queue, job.spec.demand(one), Horizon::Soon);
     }
 
     /// What YARN has not granted, else the container that serves the wanted one best: one more fits on its node, or most of one.
     /// Then the node where the job has the fewest, so that it has containers on fewer nodes, then the last one, which has GPUs.
-    fn container_to_release(
+    fn place_to_release(
         &self,
         job: usize,
         one: ContainerCounts,
         wanted: Option<Wanted>,
-    ) -> ReleasedContainer {
-        let RoundJob { spec, held, expected, .. } = &self.jobs[job];
-        if let Some((node, _)) = expected.iter().rev().find(|(_, counts)| one.is_within(**counts)) {
-            return ReleasedContainer { node: *node, one, was_expected: true };
-        }
+    ) -> ContainerPlace {
+        let RoundJob { spec, containers, .. } = &self.jobs[job];
         let gain = |node: usize| {
             let Some(Wanted { demand, reach }) = wanted else { return (false, 0) };
             if !demand.fits_in(reach[node]) {
@@ -300,49 +298,31 @@ impl<'a> Round<'a> {
             let after = (self.room.node(node) + spec.demand(one)).ratio(demand);
             (after / 1024 > before / 1024, after % 1024)
         };
-        let nodes = held.iter().filter(|(_, counts)| one.is_within(**counts));
-        let best = nodes.max_by_key(|(node, counts)| {
-            (gain(**node), Reverse(counts.trainers + counts.pservers), **node)
+        let places = containers.iter().filter(|(_, counts)| one.is_within(**counts));
+        let best = places.max_by_key(|(place, counts)| {
+            let fewest = Reverse(counts.trainers + counts.pservers);
+            (place.is_expected, gain(place.node), fewest, place.node)
         });
-        let (node, _) = best.expect("callers release what the job has");
-        ReleasedContainer { node: *node, one, was_expected: false }
+        *best.expect("callers release what the job has").0
     }
 }
 
-/// All containers.
-pub(crate) fn sum(containers: &PlacedContainers) -> ContainerCounts {
-    containers.values().copied().sum()
-}
-
-fn add(containers: &mut PlacedContainers, node: usize, counts: ContainerCounts) {
-    let on = containers.entry(node).or_default();
+fn add(containers: &mut PlacedContainers, place: ContainerPlace, counts: ContainerCounts) {
+    let on = containers.entry(place).or_default();
     *on = *on + counts;
-}
-
-fn remove(containers: &mut PlacedContainers, node: usize, counts: ContainerCounts) {
-    let on = containers.get_mut(&node).expect("a job releases what it has");
-    *on = on.minus(counts);
-    if on.is_empty() {
-        containers.remove(&node);
-    }
 }
 
 /// CPU and memory that idle GPUs of a node need, by their number: most that jobs which could use them take with that many.
 fn gpu_needs(nodes: &[&NodeCapacity], jobs: &[&ElasticJob]) -> Vec<ResourceVector> {
     let most = nodes.iter().map(|node| node.total.gpus).max().unwrap_or(0).clamp(0, 64);
-    let mut kinds: Vec<ResourceVector> = jobs
-        .iter()
-        .filter(|job| job.trainer.gpus > 0 && job.size_above(job.wanted).is_some())
-        .map(|job| job.trainer)
-        .collect();
-    kinds.sort_unstable();
-    kinds.dedup();
+    let users = jobs.iter().map(|job| (job.trainer, job.size_above(job.wanted)));
+    let users = users.filter(|(trainer, above)| trainer.gpus > 0 && above.is_some());
     let need = |gpus: i64| {
-        let of_kind = |kind: &ResourceVector| {
-            let count = u32::try_from(gpus / kind.gpus).unwrap_or(0);
-            ResourceVector { gpus: 0, ..kind.times(count) }
-        };
-        kinds.iter().map(of_kind).fold(ResourceVector::default(), ResourceVector::max)
+        let beside = users.clone().map(|(trainer, _)| {
+            let count = u32::try_from(gpus / trainer.gpus).unwrap_or(0);
+            ResourceVector { gpus: 0, ..trainer.times(count) }
+        });
+        beside.fold(ResourceVector::default(), ResourceVector::max)
     };
     (0..=most).map(need).collect()
 }

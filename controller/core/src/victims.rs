@@ -63,8 +63,7 @@ fn take(
                 Shortage::Queue => job.queue == need.queue,
                 Shortage::Limit => true,
                 Shortage::Nodes => {
-                    let mut nodes = job.held.keys().chain(job.expected.keys());
-                    nodes.any(|node| wanted.demand.fits_in(reach[*node]))
+                    job.containers.keys().any(|place| wanted.demand.fits_in(reach[place.node]))
                 }
             }
         };
@@ -86,8 +85,8 @@ fn reach(round: &Round, donors: &BTreeMap<Rank, ContainerCounts>) -> Vec<Resourc
     for (rank, least) in donors {
         let job = &round.jobs[rank.job];
         let most = job.size.minus(*least);
-        for (node, counts) in job.held.iter().chain(&job.expected) {
-            reach[*node] += job.spec.demand(counts.minus(counts.minus(most)));
+        for (place, counts) in &job.containers {
+            reach[place.node] += job.spec.demand(counts.minus(counts.minus(most)));
         }
     }
     reach
@@ -95,22 +94,20 @@ fn reach(round: &Round, donors: &BTreeMap<Rank, ContainerCounts>) -> Vec<Resourc
 
 /// Returns the steps that are left.
 fn spare_unneeded(round: &mut Round, need: &Need, mut steps: Vec<SizeStep>) -> Vec<SizeStep> {
-    for at in (0..steps.len()).rev() {
-        let step = &steps[at];
+    let mut needed: Vec<SizeStep> = Vec::new();
+    while let Some(step) = steps.pop() {
         let RoundJob { spec, size, .. } = round.jobs[step.job];
         // A job gives its sizes in their order, and withdraws requests before it releases containers.
-        let is_last = steps[at + 1..].iter().all(|later| later.job != step.job);
+        let is_last = needed.iter().all(|later| later.job != step.job);
         let is_size = spec.size_above(size) == Some(size + step.counts);
-        let may_be_spared = is_last || (is_size && step.is_held());
-        if !may_be_spared {
-            continue;
+        if is_last || (is_size && step.is_held()) {
+            round.spare(&step);
+            if round.room.fits(need, Horizon::Soon) {
+                continue;
+            }
+            round.take(&step);
         }
-        round.spare(step);
-        if round.room.fits(need, Horizon::Soon) {
-            steps.remove(at);
-        } else {
-            round.take(&steps[at]);
-        }
+        needed.push(step);
     }
-    steps
+    needed
 }
