@@ -49,10 +49,7 @@ impl ScalingDecision {
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum ScalingReason {
     /// R1: it has more than it may have or can use.
-    AboveTop {
-        /// Trainers at its top.
-        top: u32,
-    },
+    AboveTop,
     /// R1: YARN has not granted its last request.
     AskedInVain {
         /// How long it asked.
@@ -66,28 +63,19 @@ pub enum ScalingReason {
         of: String,
     },
     /// R4: the cluster is loaded above its limit.
-    Overload {
-        /// Its score before.
-        score: Score,
-    },
+    Overload,
     /// R5: there is free room.
     FreeRoom {
         /// Its score before the last step.
         score: Score,
-        /// Node of the last trainer.
-        node: String,
     },
     /// R6: its trainers use the CPU or memory that an idle GPU needs.
     ForIdleGpu {
-        /// Its score before.
-        score: Score,
         /// The job that can use it.
         of: String,
     },
     /// R7: a job with a lower score is left without room.
     Fairness {
-        /// Its own score before.
-        score: Score,
         /// The other job.
         of: String,
         /// Score of the other job.
@@ -98,25 +86,17 @@ pub enum ScalingReason {
 impl fmt::Display for ScalingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AboveTop { top } => write!(f, "it can use at most {top} trainers"),
+            Self::AboveTop => f.write_str("its size is above the most that it can use"),
             Self::AskedInVain { waited_ms } => {
                 write!(f, "YARN has granted no container for {} s", waited_ms / 1000)
             }
             Self::BelowMinimum => f.write_str("its size is below its minimum"),
             Self::ForMinimum { of } => write!(f, "{of} needs room for its minimum"),
-            Self::Overload { score } => write!(
-                f,
-                "the load is above the cluster's limit, and its score {score} is the highest that can give"
-            ),
-            Self::FreeRoom { score, node } => {
-                write!(f, "its score {score} was the lowest that fits, and node {node} has room")
-            }
-            Self::ForIdleGpu { score, of } => write!(
-                f,
-                "{of} can use an idle GPU with its CPU and memory, and its score {score} can fall"
-            ),
-            Self::Fairness { score, of, lower } => {
-                write!(f, "its score {score} is above the score {lower} of {of}, which has no room")
+            Self::Overload => f.write_str("the cluster is loaded above its limit"),
+            Self::FreeRoom { score } => write!(f, "its score {score} was the lowest that fits"),
+            Self::ForIdleGpu { of } => write!(f, "{of} can use an idle GPU with its CPU or memory"),
+            Self::Fairness { of, lower } => {
+                write!(f, "its score is above the score {lower} of {of}, which has no room")
             }
         }
     }
@@ -175,14 +155,9 @@ pub enum WaitingReason {
     Preempted,
     /// YARN has not granted its last request.
     Asked,
-    /// It has changed its size a short while ago.
+    /// It has changed its size a short while ago, or has withdrawn requests in vain.
     Pause {
         /// End of the pause, of the controller's clock.
-        until_ms: u64,
-    },
-    /// YARN did not grant what the plan saw as free.
-    Backoff {
-        /// When the job is considered again, of the controller's clock.
         until_ms: u64,
     },
     /// The next size does not fit.
@@ -198,23 +173,16 @@ impl fmt::Display for WaitingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed { by } => by.fmt(f),
-            Self::NeverFits => f.write_str(
-                "its minimum is larger than the cluster or its queue and can never start",
-            ),
+            Self::NeverFits => f.write_str("its minimum is larger than the cluster or its queue"),
             Self::MinimumAsked => f.write_str("its minimum fits, and YARN has not granted it yet"),
             Self::MinimumComing => f.write_str("room for its minimum is being released"),
-            Self::MinimumHasNoRoom { waited_ms, nodes_kept: 0 } => {
-                write!(f, "its minimum has found no room for {} s", waited_ms / 1000)
+            Self::MinimumHasNoRoom { waited_ms, nodes_kept } => {
+                write!(f, "its minimum has found no room for {} s", waited_ms / 1000)?;
+                write!(f, ", {nodes_kept} nodes are kept for it")
             }
-            Self::MinimumHasNoRoom { waited_ms, nodes_kept } => write!(
-                f,
-                "its minimum has found no room for {} s, and {nodes_kept} nodes are kept from growth for it",
-                waited_ms / 1000
-            ),
             Self::Preempted => f.write_str("YARN has announced to preempt containers of it"),
             Self::Asked => f.write_str("YARN has not granted its last request yet"),
             Self::Pause { .. } => f.write_str("its last change is too recent"),
-            Self::Backoff { .. } => f.write_str("YARN did not grant its last requests"),
             Self::NoRoom { shortage } => shortage.fmt(f),
             Self::RoomComing => f.write_str("room for its next size is being released"),
         }

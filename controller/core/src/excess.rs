@@ -19,7 +19,7 @@ pub(crate) fn cut(round: &mut Round) {
         let top = spec.top();
         if round.jobs[job].size.trainers > top.trainers {
             round.shrink_to(job, top, None);
-            round.jobs[job].reason = Some(ScalingReason::AboveTop { top: top.trainers });
+            round.jobs[job].reason = Some(ScalingReason::AboveTop);
         }
         let waited_ms = spec.waited_ms(round.now_ms);
         let held = spec.size_within(round.jobs[job].held());

@@ -68,9 +68,8 @@ fn receive(round: &mut Round, receiver: Rank, need: &Need, least: Score) -> bool
         donors += usize::from(can_shrink);
         can_shrink.then_some(floor)
     };
-    let reason =
-        |score| ScalingReason::Fairness { score, of: spec.id.clone(), lower: receiver.score };
-    victims::make_room(round, need, floor, reason).is_some()
+    let reason = ScalingReason::Fairness { of: spec.id.clone(), lower: receiver.score };
+    victims::make_room(round, need, floor, &reason).is_some()
 }
 
 /// The least size of a donor that has at least this score, and by which it has given little.

@@ -51,25 +51,19 @@ fn grow_once(round: &mut Round, rank: Rank) -> bool {
         }
     };
     round.expect(rank.job, &need, &nodes);
-    let mut placed = need.containers().zip(nodes);
-    let trainer = placed.find(|(group, _)| group.one.trainers > 0);
-    let node = trainer.map_or(String::new(), |(_, node)| round.nodes[node].name.clone());
     let job = &mut round.jobs[rank.job];
-    job.reason = Some(ScalingReason::FreeRoom { score: rank.score, node });
+    job.reason = Some(ScalingReason::FreeRoom { score: rank.score });
     job.size = next;
     true
 }
 
 fn wait_before_growth(job: &RoundJob, now_ms: u64) -> Option<WaitingReason> {
-    let pause_ms = job.spec.pause_until_ms();
-    let backoff_ms = job.spec.backoff_until_ms();
+    let until_ms = job.spec.pause_until_ms();
     if job.spec.is_preempted {
         Some(WaitingReason::Preempted)
     } else if !job.size.is_within(job.held()) {
         Some(WaitingReason::Asked)
-    } else if backoff_ms > now_ms {
-        Some(WaitingReason::Backoff { until_ms: backoff_ms })
     } else {
-        (pause_ms > now_ms).then_some(WaitingReason::Pause { until_ms: pause_ms })
+        (until_ms > now_ms).then_some(WaitingReason::Pause { until_ms })
     }
 }

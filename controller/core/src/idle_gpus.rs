@@ -26,9 +26,9 @@ pub(crate) fn free(round: &mut Round) {
         let Some((_, need)) = round.next_step(job, size).filter(|_| has_idle_gpus) else {
             continue;
         };
-        let reason = |score| ScalingReason::ForIdleGpu { score, of: spec.id.clone() };
+        let reason = ScalingReason::ForIdleGpu { of: spec.id.clone() };
         let floor = |donor: &RoundJob| (donor.spec.trainer.gpus == 0).then(|| donor.spec.min());
-        if victims::make_room(round, &need, floor, reason).is_some() {
+        if victims::make_room(round, &need, floor, &reason).is_some() {
             round.jobs[job].waiting = Some(WaitingReason::RoomComing);
         }
     }

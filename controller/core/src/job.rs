@@ -158,21 +158,19 @@ impl ElasticJob {
         self.asked_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms))
     }
 
-    /// When the pause after the last change ends.
+    /// When the job may grow again: some time after its last change, 1, 2, 4 and at most 8 minutes after requests in vain.
     pub(crate) fn pause_until_ms(&self) -> u64 {
-        let ends = self.changes.iter().filter(|change| !change.is_fallback).map(|change| {
-            let pause_ms = if change.from < change.to { GROWTH_PAUSE_MS } else { SHRINK_PAUSE_MS };
-            change.at_ms.saturating_add(pause_ms)
+        let mut fallbacks = 0..BACKOFF_DOUBLINGS_MAX;
+        let ends = self.changes.iter().map(|change| {
+            change.at_ms.saturating_add(if change.is_fallback {
+                BACKOFF_MS << fallbacks.next().unwrap_or(BACKOFF_DOUBLINGS_MAX)
+            } else if change.from < change.to {
+                GROWTH_PAUSE_MS
+            } else {
+                SHRINK_PAUSE_MS
+            })
         });
         ends.max().unwrap_or(0)
-    }
-
-    /// When the wait after requests in vain ends: after 1, 2, 4 and at most 8 minutes.
-    pub(crate) fn backoff_until_ms(&self) -> u64 {
-        let mut fallbacks = self.changes.iter().rev().filter(|change| change.is_fallback);
-        let Some(last) = fallbacks.next() else { return 0 };
-        let doublings = fallbacks.count().min(BACKOFF_DOUBLINGS_MAX as usize);
-        last.at_ms.saturating_add(BACKOFF_MS << doublings)
     }
 
     /// Trainers that the job has given up to others within the last minute.

@@ -85,7 +85,7 @@ fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
 
 /// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if others do not suffice.
 fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
-    let of = &round.jobs[job].spec.id;
+    let reason = ScalingReason::ForMinimum { of: round.jobs[job].spec.id.clone() };
     let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
     let donors_with_gpus = if has_gpus { &[true][..] } else { &[false, true] };
     let placed = donors_with_gpus.iter().find_map(|with_gpus| {
@@ -93,8 +93,7 @@ fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
             let gives = *with_gpus || donor.spec.trainer.gpus == 0;
             (donor.spec.class <= class && gives).then(|| donor.spec.min())
         };
-        let reason = |_| ScalingReason::ForMinimum { of: of.clone() };
-        victims::make_room(round, need, floor, reason)
+        victims::make_room(round, need, floor, &reason)
     });
     placed.map(|nodes| round.expect(job, need, &nodes)).is_some()
 }

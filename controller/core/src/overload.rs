@@ -29,9 +29,8 @@ pub(crate) fn relieve(round: &mut Round) {
     let need =
         Need { groups: vec![container], queue: round.cluster.queues.len(), is_growth: false };
     for _ in 0..count.min(CONTAINERS_MAX) {
-        let reason = |score| ScalingReason::Overload { score };
         let floor = |donor: &RoundJob| Some(donor.spec.min());
-        if victims::make_room(round, &need, floor, reason).is_none() {
+        if victims::make_room(round, &need, floor, &ScalingReason::Overload).is_none() {
             break;
         }
         // It counts as load already.
@@ -48,7 +47,7 @@ fn shrink_to_limit(round: &mut Round) {
         let Some(rank) = ranks.iter().rev().find(helps).copied() else { return };
         ranks.remove(&rank);
         round.shrink(rank.job, None);
-        round.jobs[rank.job].reason = Some(ScalingReason::Overload { score: rank.score });
+        round.jobs[rank.job].reason = Some(ScalingReason::Overload);
         if round.jobs[rank.job].can_give() {
             ranks.insert(round.rank(rank.job));
         }

@@ -8,14 +8,13 @@ use crate::free_index::Horizon;
 use crate::resources::ResourceVector;
 use crate::room::{Need, Shortage};
 use crate::round::{Round, RoundJob, SizeStep, Wanted};
-use crate::score::{Rank, Score};
+use crate::score::Rank;
 use crate::sizes::ContainerCounts;
 
 /// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
 const STEPS_MAX: usize = 1_024;
 
-/// Places the need on what is free, on what is being released, and on what other jobs give up, by `reason` of the score that they
-/// had. Returns the node of each container. The round is unchanged if it does not fit.
+/// Places the need on what is free, on what is being released, and on what other jobs give up for this reason. Returns the node of each container. The round is unchanged if it does not fit.
 ///
 /// `floor`: the least size of a job that can give, below its size; absent if it does not give here. It is asked for the highest
 /// rank first. Jobs give one size at a time, highest rank first. Then each size without which the need fits as well is spared, the last taken first.
@@ -23,7 +22,7 @@ pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
     floor: impl FnMut(&RoundJob) -> Option<ContainerCounts>,
-    reason: impl Fn(Score) -> ScalingReason,
+    reason: &ScalingReason,
 ) -> Option<Vec<usize>> {
     if let Ok(nodes) = round.room.place(need, Horizon::Soon) {
         return Some(nodes);
@@ -35,9 +34,7 @@ pub(crate) fn make_room(
         return None;
     }
     for step in spare_unneeded(round, need, steps) {
-        let RoundJob { spec, size, .. } = round.jobs[step.job];
-        let before = spec.size_above(size).expect("it has given this step");
-        round.jobs[step.job].reason = Some(reason(spec.score(before)));
+        round.jobs[step.job].reason = Some(reason.clone());
     }
     round.room.place(need, Horizon::Soon).ok()
 }
