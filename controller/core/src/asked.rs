@@ -9,9 +9,7 @@ use crate::score::Rank;
 ///
 /// YARN may place them elsewhere. The amount is what counts: two jobs are not promised the same room, in this round or the next.
 pub(crate) fn place(round: &mut Round) {
-    let mut ranks: Vec<Rank> = round.ranks(|job| job.has_minimum && !job.unplaced().is_empty());
-    ranks.sort_unstable();
-    for Rank { job, .. } in ranks {
+    for Rank { job, .. } in round.ranks(|job| job.has_minimum && !job.unplaced().is_empty()) {
         let need = round.need(job, round.jobs[job].unplaced(), false);
         for group in &need.groups {
             let need = Need { groups: vec![*group], ..need };

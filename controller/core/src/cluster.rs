@@ -70,9 +70,7 @@ impl ClusterState {
     #[must_use]
     pub fn usable(&self) -> ResourceVector {
         let total = self.total();
-        let share = |amount: i64, permille: u32| {
-            amount / 1000 * i64::from(permille) + amount % 1000 * i64::from(permille) / 1000
-        };
+        let share = |amount: i64, permille: u32| amount.saturating_mul(permille.into()) / 1000;
         ResourceVector {
             gpus: total.gpus,
             vcores: share(total.vcores, self.limit.vcores_permille),

@@ -1,7 +1,6 @@
 //! R7: room moves from high scores to low ones.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::job::ElasticJob;
@@ -24,15 +23,16 @@ const GIVEN_DIVISOR: u32 = 4;
 /// The lowest of their scores rises with each exchange, so they end. A job does not give and receive in one round. Room is
 /// released now, and R5 gives it to the lowest rank that fits when it is there: mostly the receiver.
 pub(crate) fn exchange(round: &mut Round) {
-    let ranks: Vec<Rank> =
-        round.ranks(|job| matches!(job.waiting, Some(WaitingReason::NoRoom { .. })));
+    let ranks = round.ranks(|job| matches!(job.waiting, Some(WaitingReason::NoRoom { .. })));
     // With the size that each has been promised.
-    let mut receivers: BinaryHeap<(Reverse<Rank>, ContainerCounts)> =
-        ranks.into_iter().map(|rank| (Reverse(rank), round.jobs[rank.job].size)).collect();
-    // An equal need of a later job must fail as well: its score is as high, and so are those of its donors.
+    let mut receivers: BTreeMap<Rank, ContainerCounts> =
+        ranks.into_iter().map(|rank| (rank, round.jobs[rank.job].size)).collect();
+    // An equal need of a later job would fail as well: its score is higher, and so must be those of its donors.
     let mut failed = BTreeSet::new();
     let mut exchanges = 0;
-    while let Some((Reverse(rank), size)) = receivers.pop() {
+    while exchanges < EXCHANGES_MAX
+        && let Some((rank, size)) = receivers.pop_first()
+    {
         let spec = round.jobs[rank.job].spec;
         let Some((next, need)) = round.next_step(rank.job, size) else { continue };
         let step = (spec.class, need);
@@ -45,11 +45,8 @@ pub(crate) fn exchange(round: &mut Round) {
             continue;
         }
         round.jobs[rank.job].waiting = Some(WaitingReason::RoomComing);
-        receivers.push((Reverse(Rank { score, ..rank }), next));
+        receivers.insert(Rank { score, ..rank }, next);
         exchanges += 1;
-        if exchanges == EXCHANGES_MAX {
-            return;
-        }
     }
 }
 
@@ -63,10 +60,10 @@ fn receive(round: &mut Round, receiver: Rank, need: &Need, least: Score) -> bool
             && donor.score() > least
             && donor.waiting != Some(WaitingReason::RoomComing)
             && (spec.trainer.gpus > 0 || donor.spec.trainer.gpus == 0);
-        let floor = if gives { least_size(donor.spec, now_ms, least)? } else { donor.size };
-        let can_shrink = floor.trainers < donor.size.trainers;
-        donors += usize::from(can_shrink);
-        can_shrink.then_some(floor)
+        let floor = gives.then(|| least_size(donor.spec, now_ms, least)).flatten();
+        let floor = floor.filter(|floor| floor.trainers < donor.size.trainers);
+        donors += usize::from(floor.is_some());
+        floor
     };
     let reason = ScalingReason::Fairness { of: spec.id.clone(), lower: receiver.score };
     victims::make_room(round, need, floor, &reason).is_some()
@@ -75,11 +72,13 @@ fn receive(round: &mut Round, receiver: Rank, need: &Need, least: Score) -> bool
 /// The least size of a donor that has at least this score, and by which it has given little.
 fn least_size(donor: &ElasticJob, now_ms: u64, score: Score) -> Option<ContainerCounts> {
     let given = donor.given_trainers(now_ms);
-    let may_have = |size: &&ContainerCounts| {
-        let gives = given + donor.wanted.minus(**size).trainers;
-        let is_first = given == 0 && donor.size_below(donor.wanted) == Some(**size);
+    let may_have = |size: &ContainerCounts| {
+        let gives = given + donor.wanted.minus(*size).trainers;
+        let is_first = given == 0 && donor.size_below(donor.wanted) == Some(*size);
         let is_little = gives <= (given + donor.wanted.trainers) / GIVEN_DIVISOR;
-        (is_first || is_little) && donor.score(**size) >= score
+        (is_first || is_little) && donor.score(*size) >= score
     };
-    donor.sizes.iter().find(may_have).copied()
+    // It may have each larger size as well.
+    let at = donor.sizes.partition_point(|size| !may_have(size));
+    donor.sizes.get(at).copied()
 }

@@ -1,7 +1,6 @@
 //! R5: free room goes to the lowest scores.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::Horizon;
@@ -13,29 +12,32 @@ use crate::score::Rank;
 /// Room that is being released does not count: its node may be lost before, and YARN would let the request wait. A job's rank
 /// is taken again after each size, so that scores rise together.
 pub(crate) fn grow(round: &mut Round) {
-    let mut open = BinaryHeap::new();
+    let mut open = BTreeSet::new();
     for at in 0..round.jobs.len() {
         let job = &round.jobs[at];
         let is_below_top = job.spec.size_above(job.size).is_some();
         if is_below_top && job.waiting.is_none() && !job.has_shrunk() && job.has_minimum {
             let waiting = wait_before_growth(job, round.now_ms);
             if waiting.is_none() {
-                open.push(Reverse(round.rank(at)));
+                open.insert(round.rank(at));
             }
             round.jobs[at].waiting = waiting;
         }
     }
-    let mut kept = std::mem::take(&mut round.kept);
-    while let Some(Reverse(rank)) = open.pop() {
-        while let Some(nodes) = kept.first_entry().filter(|nodes| *nodes.key() <= rank.class) {
-            nodes.remove().into_iter().for_each(|node| round.room.close(node));
-        }
+    while let Some(rank) = open.pop_first() {
+        close_kept(round, rank.class.0);
         if grow_once(round, rank) {
-            open.push(Reverse(round.rank(rank.job)));
+            open.insert(round.rank(rank.job));
         }
     }
     // Rules after this one serve all classes.
-    kept.into_values().flatten().for_each(|node| round.room.close(node));
+    close_kept(round, 0);
+}
+
+/// Closes the nodes that are kept from jobs of this class.
+fn close_kept(round: &mut Round, class: u32) {
+    let kept = round.kept.extract_if(.., |(of, _)| *of >= class);
+    kept.for_each(|(_, node)| round.room.close(node));
 }
 
 /// Whether the job has grown. Without room for the next size it notes what lacks.

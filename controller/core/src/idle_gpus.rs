@@ -15,9 +15,8 @@ const JOBS_MAX: usize = 16;
 /// A class does not protect them: a GPU is worth more than the CPU beside it, and trainers without GPUs can go elsewhere.
 pub(crate) fn free(round: &mut Round) {
     let no_room = WaitingReason::NoRoom { shortage: Shortage::Nodes };
-    let mut ranks: Vec<Rank> =
+    let ranks =
         round.ranks(|job| job.spec.trainer.gpus > 0 && job.waiting.as_ref() == Some(&no_room));
-    ranks.sort_unstable();
     for Rank { job, .. } in ranks.into_iter().take(JOBS_MAX) {
         let RoundJob { spec, size, .. } = round.jobs[job];
         let gpus = spec.trainer.gpus;

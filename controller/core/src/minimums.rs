@@ -83,14 +83,12 @@ fn place(round: &mut Round, job: usize, need: &Need, horizon: Horizon) -> bool {
     placed.map(|nodes| round.expect(job, need, &nodes)).is_ok()
 }
 
-/// Makes room from other jobs. Trainers with GPUs make room for a minimum without GPUs only if others do not suffice.
+/// Makes room from other jobs. Trainers with GPUs make room only if others do not suffice.
 fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
     let reason = ScalingReason::ForMinimum { of: round.jobs[job].spec.id.clone() };
-    let has_gpus = need.groups.iter().any(|group| group.demand.gpus > 0);
-    let donors_with_gpus = if has_gpus { &[true][..] } else { &[false, true] };
-    let placed = donors_with_gpus.iter().find_map(|with_gpus| {
+    let placed = [false, true].into_iter().find_map(|with_gpus| {
         let floor = |donor: &RoundJob| {
-            let gives = *with_gpus || donor.spec.trainer.gpus == 0;
+            let gives = with_gpus || donor.spec.trainer.gpus == 0;
             (donor.spec.class <= class && gives).then(|| donor.spec.min())
         };
         victims::make_room(round, need, floor, &reason)
@@ -111,10 +109,9 @@ fn empty_room(round: &Round) -> ClusterRoom {
 ///
 /// What others release there comes to this job. It would fit nowhere if growth took each piece as it becomes free.
 fn keep_nodes(round: &mut Round, class: u32, whole: &Need) -> usize {
-    let demands = whole.groups.iter().filter(|group| group.count > 0);
-    let demand = demands.clone().map(|group| group.demand);
-    let demand = demand.fold(ResourceVector::default(), ResourceVector::max);
-    let mut missing: i64 = demands.map(|group| i64::from(group.count)).sum();
+    let demands = whole.containers().map(|group| group.demand);
+    let demand = demands.fold(ResourceVector::default(), ResourceVector::max);
+    let mut missing = whole.groups.iter().map(|group| i64::from(group.count)).sum::<i64>();
     let fitting = |node: &usize| demand.fits_in(round.nodes[*node].total);
     let mut nodes: Vec<usize> = (0..round.nodes.len()).filter(fitting).collect();
     nodes.sort_by_key(|node| Reverse(round.room.node(*node).ratio(demand)));
@@ -123,7 +120,6 @@ fn keep_nodes(round: &mut Round, class: u32, whole: &Need) -> usize {
         missing -= (round.nodes[*node].total.ratio(demand) / 1024).max(1);
         is_needed
     });
-    let count = nodes.len();
-    round.kept.entry(Reverse(class)).or_default().extend(nodes);
-    count
+    round.kept.extend(nodes.iter().map(|node| (class, *node)));
+    nodes.len()
 }

@@ -1,7 +1,5 @@
 //! R4: jobs shrink while the cluster is loaded above its limit.
 
-use std::collections::BTreeSet;
-
 use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
 use crate::resources::ResourceVector;
@@ -40,10 +38,11 @@ pub(crate) fn relieve(round: &mut Round) {
 }
 
 fn shrink_to_limit(round: &mut Round) {
-    let mut ranks: BTreeSet<Rank> = round.ranks(RoundJob::can_give);
+    let mut ranks = round.ranks(RoundJob::can_give);
     loop {
         let room = round.room.limit.at(Horizon::Soon);
-        let helps = |rank: &&Rank| round.jobs[rank.job].spec.trainer.uses_lacking(room);
+        // It asks for a resource of which there is less than 0.
+        let helps = |rank: &&Rank| !rank.demand.fits_in(room + rank.demand);
         let Some(rank) = ranks.iter().rev().find(helps).copied() else { return };
         ranks.remove(&rank);
         round.shrink(rank.job, None);

@@ -77,14 +77,6 @@ impl ResourceVector {
         })
     }
 
-    /// Whether this asks for a resource of which `room` has less than 0.
-    pub(crate) fn uses_lacking(self, room: Self) -> bool {
-        let lacks = |asked: i64, has: i64| asked > 0 && has < 0;
-        lacks(self.gpus, room.gpus)
-            || lacks(self.vcores, room.vcores)
-            || lacks(self.memory_mib, room.memory_mib)
-    }
-
     /// How often `part` fits, in 1/1024.
     pub(crate) fn ratio(self, part: Self) -> i64 {
         let ratio = |has: i64, needs: i64| {

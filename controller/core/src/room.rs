@@ -96,7 +96,15 @@ impl ClusterRoom {
         nodes: &mut Vec<usize>,
     ) -> Result<(), Shortage> {
         for ContainerGroup { demand, .. } in need.containers().skip(nodes.len()) {
-            let node = self.node_for(*demand, need, horizon)?;
+            let is_open = need.is_growth && demand.gpus == 0;
+            let search = Search { demand: *demand, horizon, is_open };
+            let node = self.index.first(search).ok_or(Shortage::Nodes)?;
+            if !demand.fits_in(self.queues[need.queue].at(horizon)) {
+                return Err(Shortage::Queue);
+            }
+            if need.is_growth && !demand.fits_in(self.limit.at(horizon)) {
+                return Err(Shortage::Limit);
+            }
             self.change(node, need.queue, ResourceVector::default() - *demand, horizon);
             nodes.push(node);
         }
@@ -108,23 +116,6 @@ impl ClusterRoom {
         for (group, node) in need.containers().zip(nodes) {
             self.change(*node, need.queue, group.demand, horizon);
         }
-    }
-
-    fn node_for(
-        &mut self,
-        demand: ResourceVector,
-        need: &Need,
-        horizon: Horizon,
-    ) -> Result<usize, Shortage> {
-        let search = Search { demand, horizon, is_open: need.is_growth && demand.gpus == 0 };
-        let node = self.index.first(search).ok_or(Shortage::Nodes)?;
-        if !demand.fits_in(self.queues[need.queue].at(horizon)) {
-            return Err(Shortage::Queue);
-        }
-        if need.is_growth && !demand.fits_in(self.limit.at(horizon)) {
-            return Err(Shortage::Limit);
-        }
-        Ok(node)
     }
 
     /// What a container changes: its node, its queue, the load of the cluster. `amount` is positive when it leaves.

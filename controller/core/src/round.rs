@@ -1,7 +1,7 @@
 //! The working copy of one round: jobs, and the room that they share. The rules change it in their order.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::{ClusterState, NodeCapacity};
 use crate::decision::{ScalingReason, WaitingReason};
@@ -114,8 +114,8 @@ pub(crate) struct Round<'a> {
     /// Sorted by id.
     pub jobs: Vec<RoundJob<'a>>,
     pub room: ClusterRoom,
-    /// Nodes that wait for the minimum of a job, by its class.
-    pub kept: BTreeMap<Reverse<u32>, Vec<usize>>,
+    /// Nodes that wait for the minimum of a job, with its class.
+    pub kept: Vec<(u32, usize)>,
     /// By index: nodes without GPUs first, so that first fit keeps GPUs free, then by name.
     pub nodes: Vec<&'a NodeCapacity>,
 }
@@ -125,12 +125,9 @@ impl<'a> Round<'a> {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| (a.total.gpus, &a.name).cmp(&(b.total.gpus, &b.name)));
         let node_of: NodesByName = nodes.iter().map(|node| node.name.as_str()).zip(0..).collect();
-        let queue_of: BTreeMap<&str, usize> =
-            cluster.queues.iter().map(|queue| queue.name.as_str()).zip(0..).collect();
         let mut specs: Vec<&ElasticJob> = jobs.iter().collect();
         specs.sort_by(|a, b| a.id.cmp(&b.id));
-        let used = nodes.iter().map(|node| node.total - node.free);
-        let used = used.fold(ResourceVector::default(), |sum, used| sum + used);
+        let add = |room, node: &&NodeCapacity| room + node.free - node.total;
         let free = nodes.iter().map(|node| Headroom::new(node.free)).collect();
         let queues = cluster.queues.iter();
         let queues = queues.map(|queue| queue.most.map(|most| most - queue.used)).chain([None]);
@@ -138,12 +135,12 @@ impl<'a> Round<'a> {
         let room = ClusterRoom {
             index: FreeIndex::new(free, gpu_needs(&nodes, &specs)),
             queues: queues.map(Headroom::new).collect(),
-            limit: Headroom::new(cluster.usable() - used),
+            limit: Headroom::new(nodes.iter().fold(cluster.usable(), add)),
         };
-        let kept = BTreeMap::new();
+        let kept = Vec::new();
         let mut round = Self { cluster, now_ms, jobs: Vec::new(), room, kept, nodes };
         for spec in specs {
-            let queue = queue_of.get(spec.queue.as_str()).copied();
+            let queue = cluster.queues.iter().position(|queue| queue.name == spec.queue);
             round.add(spec, &node_of, queue.unwrap_or(cluster.queues.len()));
         }
         round
@@ -191,7 +188,7 @@ impl<'a> Round<'a> {
     }
 
     /// The ranks of the jobs that this is true of.
-    pub(crate) fn ranks<C: FromIterator<Rank>>(&self, is_in: impl Fn(&RoundJob<'a>) -> bool) -> C {
+    pub(crate) fn ranks(&self, is_in: impl Fn(&RoundJob<'a>) -> bool) -> BTreeSet<Rank> {
         let jobs = (0..self.jobs.len()).filter(|job| is_in(&self.jobs[*job]));
         jobs.map(|job| self.rank(job)).collect()
     }

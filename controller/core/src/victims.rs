@@ -1,6 +1,5 @@
 //! The search for jobs that give room to other containers.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::decision::ScalingReason;
@@ -45,10 +44,10 @@ fn take(
     need: &Need,
     mut floor: impl FnMut(&RoundJob) -> Option<ContainerCounts>,
 ) -> Vec<SizeStep> {
-    let mut ranks: Vec<Rank> = round.ranks(RoundJob::can_give);
-    ranks.sort_unstable_by_key(|rank| Reverse(*rank));
+    let ranks = round.ranks(RoundJob::can_give);
     let donor = |rank: Rank| Some((rank, floor(&round.jobs[rank.job])?));
-    let mut donors: BTreeMap<Rank, ContainerCounts> = ranks.into_iter().filter_map(donor).collect();
+    let donors = ranks.into_iter().rev().filter_map(donor);
+    let mut donors: BTreeMap<Rank, ContainerCounts> = donors.collect();
     let reach = reach(round, &donors);
     let (mut steps, mut nodes) = (Vec::new(), Vec::new());
     while let Err(shortage) = round.room.place_further(need, Horizon::Soon, &mut nodes) {
