@@ -42,9 +42,8 @@ fn close_kept(round: &mut Round, class: u32) {
 
 /// Whether the job has grown. Without room for the next size it notes what lacks.
 fn grow_once(round: &mut Round, rank: Rank) -> bool {
-    let Some((next, need)) = round.next_step(rank.job, round.jobs[rank.job].size) else {
-        return false;
-    };
+    let size = round.jobs[rank.job].size;
+    let Some((next, need)) = round.next_step(rank.job, size) else { return false };
     let nodes = match round.room.place(&need, Horizon::Now) {
         Ok(nodes) => nodes,
         Err(shortage) => {

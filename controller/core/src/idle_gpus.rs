@@ -20,8 +20,7 @@ pub(crate) fn free(round: &mut Round) {
     for Rank { job, .. } in ranks.into_iter().take(JOBS_MAX) {
         let RoundJob { spec, size, .. } = round.jobs[job];
         let gpus = spec.trainer.gpus;
-        let is_idle = |node: usize| round.room.node(node).gpus >= gpus;
-        let has_idle_gpus = (0..round.nodes.len()).any(is_idle);
+        let has_idle_gpus = (0..round.nodes.len()).any(|node| round.room.node(node).gpus >= gpus);
         let Some((_, need)) = round.next_step(job, size).filter(|_| has_idle_gpus) else {
             continue;
         };

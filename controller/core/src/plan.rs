@@ -39,9 +39,9 @@ fn outcome(round: Round) -> ScalingPlan {
     for job in &round.jobs {
         let (from, to, id) = (job.spec.wanted, job.size, job.spec.id.clone());
         if let Some(reason) = job.reason.clone().filter(|_| from != to) {
-            let leave = more(&job.held_before, &job.containers);
+            let leave = more(&job.before, &job.containers);
             let has_grown = matches!(reason, ScalingReason::FreeRoom { .. });
-            let room = if has_grown { more(&job.containers, &job.held_before) } else { Vec::new() };
+            let room = if has_grown { more(&job.containers, &job.before) } else { Vec::new() };
             plan.decisions.push(ScalingDecision { job: id.clone(), from, to, reason, leave, room });
         }
         if let Some(reason) = job.waiting.clone() {

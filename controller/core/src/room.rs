@@ -61,7 +61,7 @@ impl Need {
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterRoom {
     pub index: FreeIndex,
-    /// As the cluster lists them; the last one is of the jobs in other queues, and unlimited.
+    /// As the cluster lists them, then an unlimited one for jobs in other queues.
     pub queues: Vec<Headroom>,
     pub limit: Headroom,
 }

@@ -37,7 +37,7 @@ pub(crate) struct RoundJob<'a> {
     pub has_minimum: bool,
     pub size: ContainerCounts,
     /// What it holds at the beginning of the round and keeps if its size does not change.
-    pub held_before: PlacedContainers,
+    pub before: PlacedContainers,
     /// What stays, and what it asks for as far as that fits.
     pub containers: PlacedContainers,
     pub reason: Option<ScalingReason>,
@@ -166,14 +166,14 @@ impl<'a> Round<'a> {
             has_minimum: spec.master.is_none()
                 && spec.min().is_within(containers.values().copied().sum()),
             size: spec.wanted,
-            held_before: BTreeMap::new(),
+            before: BTreeMap::new(),
             containers,
             reason: None,
             waiting: spec.fixed.map(|by| WaitingReason::Fixed { by }),
         });
         // More than is wanted: the job has accepted a smaller size and is about to release the rest.
         self.shrink_to(job, spec.wanted, None);
-        self.jobs[job].held_before = self.jobs[job].containers.clone();
+        self.jobs[job].before = self.jobs[job].containers.clone();
     }
 
     pub(crate) fn rank(&self, job: usize) -> Rank {

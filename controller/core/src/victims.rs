@@ -6,17 +6,19 @@ use crate::decision::ScalingReason;
 use crate::free_index::Horizon;
 use crate::resources::ResourceVector;
 use crate::room::{Need, Shortage};
-use crate::round::{Round, RoundJob, SizeStep, Wanted};
+use crate::round::{ContainerPlace, Round, RoundJob, SizeStep, Wanted};
 use crate::score::Rank;
 use crate::sizes::ContainerCounts;
 
 /// Sizes that a search takes on trial. It bounds the time of a round where many small containers make way for a large one.
 const STEPS_MAX: usize = 1_024;
 
-/// Places the need on what is free, on what is being released, and on what other jobs give up for this reason. Returns the node of each container. The round is unchanged if it does not fit.
+/// Places the need on what is free, on what is being released, and on what other jobs give up for this reason. Returns the node
+/// of each container. The round is unchanged if it does not fit.
 ///
 /// `floor`: the least size of a job that can give, below its size; absent if it does not give here. It is asked for the highest
-/// rank first. Jobs give one size at a time, highest rank first. Then each size without which the need fits as well is spared, the last taken first.
+/// rank first. Jobs give one size at a time, highest rank first. Then each size without which the need fits as well is spared,
+/// the last taken first.
 pub(crate) fn make_room(
     round: &mut Round,
     need: &Need,
@@ -46,21 +48,19 @@ fn take(
 ) -> Vec<SizeStep> {
     let ranks = round.ranks(RoundJob::can_give);
     let donor = |rank: Rank| Some((rank, floor(&round.jobs[rank.job])?));
-    let donors = ranks.into_iter().rev().filter_map(donor);
-    let mut donors: BTreeMap<Rank, ContainerCounts> = donors.collect();
+    let mut donors: BTreeMap<_, _> = ranks.into_iter().rev().filter_map(donor).collect();
     let reach = reach(round, &donors);
     let (mut steps, mut nodes) = (Vec::new(), Vec::new());
     while let Err(shortage) = round.room.place_further(need, Horizon::Soon, &mut nodes) {
         let group = need.containers().nth(nodes.len()).expect("it does not fit");
         let wanted = Wanted { demand: group.demand, reach: &reach };
+        let can_fit = |place: &ContainerPlace| wanted.demand.fits_in(reach[place.node]);
         let helps = |(rank, _): &(&Rank, _)| {
             let job = &round.jobs[rank.job];
             match shortage {
                 Shortage::Queue => job.queue == need.queue,
                 Shortage::Limit => true,
-                Shortage::Nodes => {
-                    job.containers.keys().any(|place| wanted.demand.fits_in(reach[place.node]))
-                }
+                Shortage::Nodes => job.containers.keys().any(can_fit),
             }
         };
         let donor = donors.iter().rev().find(helps).filter(|_| steps.len() < STEPS_MAX);
@@ -75,7 +75,7 @@ fn take(
     steps
 }
 
-/// By node: what it has free if all donors give all that they can there. With the least size of each.
+/// By node: what it has free if all donors give all that they can there. `donors`: with the least size of each.
 fn reach(round: &Round, donors: &BTreeMap<Rank, ContainerCounts>) -> Vec<ResourceVector> {
     let mut reach: Vec<_> = (0..round.nodes.len()).map(|node| round.room.node(node)).collect();
     for (rank, least) in donors {
