@@ -1,10 +1,10 @@
 //! From what a round has read to the planner's input, with what has to be remembered between rounds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use heddle_controller_core::{
-    ClusterState, ContainerCounts, ElasticJob, FixedSize, HISTORY_MS, NodeCapacity, QueueCapacity,
-    ResourceVector, ScalingDecision, SizeChange, SizeRange,
+    ClusterState, ContainerCounts, ElasticJob, FixedSize, HISTORY_MS, NodeCapacity, NodeContainers,
+    QueueCapacity, ResourceVector, ScalingDecision, SizeChange, SizeRange,
 };
 use heddle_protocol::grant::{ControllerGrant, GPU, GrantedResources};
 use heddle_protocol::handshake::PROTOCOL_VERSION;
@@ -177,6 +177,7 @@ impl Rounds {
         let mut jobs: Vec<ElasticJob> =
             granted.iter().map(|job| self.job(job, &cluster.queues, steps, now_ms)).collect();
         jobs.sort_by(|a, b| a.id.cmp(&b.id));
+        drop_absurd_claims(&mut jobs, &cluster.nodes);
         (cluster.asked_by_others, cluster.containers_asked_by_others) =
             asked_by_others(read, &jobs);
         if cluster.nodes.iter().any(|node| node.free.vcores < 0) {
@@ -236,6 +237,23 @@ impl Rounds {
             changes: memory.map(|memory| memory.changes.clone()).unwrap_or_default(),
             fixed,
             is_preempted: seen.is_some_and(|seen| seen.is_preempted),
+        }
+    }
+}
+
+/// Keeps jobs whose containers would be larger than their nodes out of the plan: room that they release would hold any number of
+/// containers of others.
+fn drop_absurd_claims(jobs: &mut [ElasticJob], nodes: &[NodeCapacity]) {
+    let memory: HashMap<&str, i64> =
+        nodes.iter().map(|node| (&*node.name, node.total.memory_mib)).collect();
+    for job in jobs {
+        let is_absurd = |on: &NodeContainers| {
+            memory.get(&*on.node).is_some_and(|has| job.demand(on.counts).memory_mib > *has)
+        };
+        if job.held.iter().chain(&job.draining).any(is_absurd) {
+            job.fixed = Some(FixedSize::ClaimsTooMuch);
+            job.held.clear();
+            job.draining.clear();
         }
     }
 }

@@ -178,11 +178,11 @@ impl fmt::Display for WaitingReason {
             Self::MinimumComing => f.write_str("room for its minimum is being released"),
             Self::MinimumHasNoRoom { waited_ms, nodes_kept } => {
                 write!(f, "its minimum has found no room for {} s", waited_ms / 1000)?;
-                write!(f, ", {nodes_kept} nodes are kept for it")
+                write!(f, ", with {nodes_kept} nodes kept for it")
             }
             Self::Preempted => f.write_str("YARN has announced to preempt containers of it"),
             Self::Asked => f.write_str("YARN has not granted its last request yet"),
-            Self::Pause { .. } => f.write_str("its last change is too recent"),
+            Self::Pause { .. } => f.write_str("its last change, or request in vain, is too recent"),
             Self::NoRoom { shortage } => shortage.fmt(f),
             Self::RoomComing => f.write_str("room for its next size is being released"),
         }

@@ -54,6 +54,8 @@ pub enum FixedSize {
     OtherVersion,
     /// The job is about to end.
     Ending,
+    /// By its grant its containers are larger than the nodes that they are on.
+    ClaimsTooMuch,
 }
 
 impl fmt::Display for FixedSize {
@@ -63,6 +65,7 @@ impl fmt::Display for FixedSize {
             Self::StaleStatus => "its last status is too old",
             Self::OtherVersion => "its program has another version than the controller",
             Self::Ending => "it is about to end",
+            Self::ClaimsTooMuch => "its grant claims more than its nodes have",
         })
     }
 }
@@ -143,7 +146,8 @@ impl ElasticJob {
     }
 
     /// What these containers take.
-    pub(crate) fn demand(&self, counts: ContainerCounts) -> ResourceVector {
+    #[must_use]
+    pub fn demand(&self, counts: ContainerCounts) -> ResourceVector {
         self.trainer.times(counts.trainers) + self.pserver.times(counts.pservers)
     }
 
