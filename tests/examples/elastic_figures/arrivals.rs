@@ -15,7 +15,7 @@ use heddle_tests::hadoop::Cluster;
 use heddle_tests::logs::KILLS;
 use heddle_tests::yarn_job::Counting;
 
-use super::{LIMIT, VCORES, start_cluster, start_controller, submit, vcores_used};
+use super::{LIMIT, start_cluster, start_controller, submit, vcores_used};
 
 const JOBS: u32 = 12;
 const EVERY: Duration = Duration::from_secs(8);
