@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use heddle_tests::controller::{Controller, group_of, make_folder};
-use heddle_tests::hadoop::{Cluster, Options};
+use heddle_tests::hadoop::{Cluster, Options, wait_until};
 use heddle_tests::yarn_job::{Counting, Submitted};
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -66,11 +66,17 @@ fn start_cluster(properties: &[(&str, &str)]) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// A controller, which logs to the folder of a job.
+/// A controller that leads, which logs to the folder of a job.
 fn start_controller(job: &Counting<'_>) -> Result<Controller> {
     let mut command = job.job.command()?;
     command.env("HADOOP_USER_NAME", SERVICE_USER);
-    Controller::start(command, &format!("hdfs://{DIR}"), job.job.path().join("controller.log"))
+    let log = job.job.path().join("controller.log");
+    let controller = Controller::start(command, &format!("hdfs://{DIR}"), log)?;
+    wait_until("it leads", LIMIT, || {
+        ensure!(controller.log().contains("leads: "), "{}", controller.log());
+        Ok(())
+    })?;
+    Ok(controller)
 }
 
 /// Submits a job of trainers of 8 vcores with these keys.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::SlotState;
+use heddle_protocol::view::{JobState, SlotState};
 use heddle_tests::hadoop::Cluster;
 use heddle_tests::logs::KILLS;
 use heddle_tests::yarn_job::{Counting, Submitted};
@@ -45,6 +45,7 @@ fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
     let jobs = ["one", "two", "three"].map(named).into_iter().collect::<Result<Vec<_>>>()?;
     let controller = is_elastic.then(|| start_controller(&web)).transpose()?;
     let mut service = submit(&web, &["trainers.min=1", "trainers.max=16"], false)?.expecting(KILLS);
+    service.wait_for("it trains", LIMIT, |view| view.state == JobState::Running)?;
     scale(&web, &mut service, OFF_PEAK)?;
     let running = jobs.iter().map(|job| Ok(submit(job, keys, is_elastic)?.expecting(KILLS)));
     let running = running.collect::<Result<Vec<_>>>()?;
