@@ -1,4 +1,4 @@
-//! A service of sleepers, which an operator scales between 2 and 16 trainers, beside three jobs: of five trainers each, which
+//! A service of sleepers, which an operator scales between 2 and 16 trainers, beside three jobs: of four trainers each, which
 //! leave room for its peaks, and of one to ten by the controller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,16 @@ use super::{LIMIT, start_cluster, start_controller, submit, vcores_used};
 
 const OFF_PEAK: u32 = 2;
 const PEAK: u32 = 16;
-const PEAKS: u32 = 2;
+/// Peaks beside jobs of fixed sizes, whose use of the cluster stays as it is, and beside elastic ones.
+const PEAKS: [u32; 2] = [1, 2];
 const PEAK_TIME: Duration = Duration::from_secs(30);
-/// A job that gave room grows again after a minute.
-const OFF_PEAK_TIME: Duration = Duration::from_secs(180);
+/// The same of the times off-peak. A job that gave room grows again after a minute.
+const OFF_PEAK_TIME: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
 /// In which the jobs grow.
 const START_TIME: Duration = Duration::from_secs(30);
-/// Files of each job's data, and samples in each: more steps than are taken.
+/// Files of each job's data, and samples in each; with the passes more steps than are taken.
 const DATA: [u32; 2] = [600, 25];
+const PASSES: u32 = 20;
 
 /// Prints a row for the jobs of fixed sizes, and one for elastic jobs.
 pub fn measure() -> Result<()> {
@@ -31,7 +33,7 @@ pub fn measure() -> Result<()> {
          | --- | --- | --- |"
     );
     let cluster = start_cluster(&[])?;
-    let fixed = beside(&cluster, "fixed", &["trainers.min=5", "trainers.max=5"])?;
+    let fixed = beside(&cluster, "fixed", &["trainers.min=4", "trainers.max=4"])?;
     let elastic = beside(&cluster, "elastic", &["trainers.min=1", "trainers.max=10"])?;
     println!("use of elastic jobs to that of fixed ones: {:.2}", elastic / fixed);
     Ok(())
@@ -40,7 +42,8 @@ pub fn measure() -> Result<()> {
 /// Runs the service beside three jobs with these keys; returns the part of the vcores that is used off-peak.
 fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
     let is_elastic = kind == "elastic";
-    let named = |name: &str| Counting::of_files(cluster, &format!("{kind}-{name}"), "asp", 1, DATA);
+    let named =
+        |name: &str| Counting::of_files(cluster, &format!("{kind}-{name}"), "asp", PASSES, DATA);
     let web = named("service")?;
     let jobs = ["one", "two", "three"].map(named).into_iter().collect::<Result<Vec<_>>>()?;
     let controller = is_elastic.then(|| start_controller(&web)).transpose()?;
@@ -51,8 +54,8 @@ fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
     let running = running.collect::<Result<Vec<_>>>()?;
     std::thread::sleep(START_TIME);
     let (mut off_peak, mut waits) = (Vec::new(), Vec::new());
-    for _ in 0..PEAKS {
-        off_peak.push(used_within(cluster, OFF_PEAK_TIME)?);
+    for _ in 0..PEAKS[usize::from(is_elastic)] {
+        off_peak.push(used_within(cluster, OFF_PEAK_TIME[usize::from(is_elastic)])?);
         waits.push(scale(&web, &mut service, PEAK)?);
         std::thread::sleep(PEAK_TIME);
         scale(&web, &mut service, OFF_PEAK)?;
