@@ -263,6 +263,7 @@ fn sizes_stay_while_hdfs_does_not_respond() -> Result<()> {
     let dir = folder(cluster, "outage")?;
     let count = Counting::new(cluster, "outage", "asp", 40)?;
     let controller = JobsController::start(&count.job, "leader", &dir)?;
+    controller.wait_for("leads: controller 1", LIMIT)?;
     let mut job = submit(&count, &dir, [1, 6])?.expecting(OUTAGE).expecting(RM_LOST);
     controller.has(&job, 6, SetBy::Controller)?;
     let away = Instant::now();
