@@ -292,7 +292,11 @@ fn statuses() -> impl Strategy<Value = SeenJob> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Users write grants, and ApplicationMasters their statuses.
     #[test]

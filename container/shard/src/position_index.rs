@@ -92,7 +92,7 @@ impl PositionIndex {
         }
     }
 
-    /// The first row whose position has the same leading bits: most often that at the position. Without one there is no row.
+    /// The first row whose position has the same leading bits: most often the one at the position, if there is a row at it.
     #[inline]
     pub(crate) fn candidate(&self, position: u64) -> Option<u32> {
         let (segment, tag) = (self.segment(position), tag_of(position));

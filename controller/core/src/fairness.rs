@@ -27,7 +27,7 @@ pub(crate) fn exchange(round: &mut Round) {
     // With the size that each has been promised.
     let mut receivers: BTreeMap<Rank, ContainerCounts> =
         ranks.into_iter().map(|rank| (rank, round.jobs[rank.job].size)).collect();
-    // An equal need of a later job would fail as well: its score is higher, and so must be those of its donors.
+    // An equal need of a later job would fail as well: its score is higher, and so must be the scores of its donors.
     let mut failed = BTreeSet::new();
     let mut exchanges = 0;
     while exchanges < EXCHANGES_MAX

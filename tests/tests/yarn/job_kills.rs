@@ -492,7 +492,7 @@ impl Drop for BrokenDisk {
     }
 }
 
-/// The other nodes send no heartbeats meanwhile: the scheduler offers the broken one first.
+/// The other nodes are paused meanwhile: the scheduler offers the broken one first.
 #[test]
 fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
     let cluster = cluster()?;
