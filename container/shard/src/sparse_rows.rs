@@ -168,23 +168,20 @@ impl SparseRows {
         let request = |block: &[[u32; 2]]| block.iter().for_each(|p| self.index.prefetch(place(p)));
         let mut blocks = positions.chunks(SEARCH_BLOCK).peekable();
         blocks.peek().into_iter().for_each(|first| request(first));
-        let mut candidates = [MISSING; SEARCH_BLOCK];
         while let Some(block) = blocks.next() {
             blocks.peek().into_iter().for_each(|next| request(next));
-            for (candidate, position) in candidates.iter_mut().zip(block) {
-                let found = self.index.candidate(place(position));
-                *candidate = found.unwrap_or(MISSING);
-                if let Some(row) = found {
-                    prefetch(&plane[row as usize * POSITION_CELLS]);
+            let first = found.len();
+            found.extend(block.iter().map(|position| {
+                let candidate = self.index.candidate(place(position));
+                let row = candidate.inspect(|row| prefetch(&plane[*row as usize * POSITION_CELLS]));
+                row.unwrap_or(MISSING)
+            }));
+            for (row, position) in found[first..].iter_mut().zip(block) {
+                if *row != MISSING && position_of(plane, *row) != joined(*position) {
+                    let place_of = |row| self.key.place_of(plane, row);
+                    *row = self.index.find(place(position), place_of).unwrap_or(MISSING);
                 }
             }
-            found.extend(candidates.iter().zip(block).map(|(&candidate, position)| {
-                if candidate == MISSING || position_of(plane, candidate) == joined(*position) {
-                    return candidate;
-                }
-                let place_of = |row| self.key.place_of(plane, row);
-                self.index.find(place(position), place_of).unwrap_or(MISSING)
-            }));
         }
     }
 
