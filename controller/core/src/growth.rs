@@ -24,6 +24,7 @@ pub(crate) fn grow(round: &mut Round) {
             round.jobs[at].waiting = waiting;
         }
     }
+    round.kept.sort_unstable();
     while let Some(rank) = open.pop_first() {
         close_kept(round, rank.class.0);
         if grow_once(round, rank) {
@@ -34,10 +35,11 @@ pub(crate) fn grow(round: &mut Round) {
     close_kept(round, 0);
 }
 
-/// Closes the nodes that are kept from jobs of this class.
+/// Closes the nodes that are kept from jobs of this class. The highest classes are last.
 fn close_kept(round: &mut Round, class: u32) {
-    let kept = round.kept.extract_if(.., |(of, _)| *of >= class);
-    kept.for_each(|(_, node)| round.room.close(node));
+    while let Some((_, node)) = round.kept.pop_if(|(of, _)| *of >= class) {
+        round.room.close(node);
+    }
 }
 
 /// Whether the job has grown. Without room for the next size it notes what lacks.
