@@ -91,7 +91,7 @@ fn run(cluster: &Cluster, policy: &'static str) -> Result<Vec<JobTimes>> {
     let done = AtomicBool::new(false);
     let began = Instant::now();
     let (times, used) = std::thread::scope(|threads| {
-        let used = threads.spawn(|| vcores_used(cluster, &done));
+        let used = threads.spawn(|| vcores_used(cluster, || done.load(Ordering::Relaxed)));
         let running: Vec<_> = (0..)
             .zip(&jobs)
             .map(|(number, job)| {

@@ -13,7 +13,6 @@ mod arrivals;
 mod service;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -90,11 +89,11 @@ fn submit<'c>(job: &Counting<'c>, keys: &[&str], is_controlled: bool) -> Result<
     job.job.submit(&keys, "step-computed=return(sleep=1000)")
 }
 
-/// The sum over time of the part of the vcores that containers have, in seconds, until `done`.
-fn vcores_used(cluster: &Cluster, done: &AtomicBool) -> Result<f64> {
+/// The sum over time of the part of the vcores that containers have, in seconds, until `is_done`.
+fn vcores_used(cluster: &Cluster, is_done: impl Fn() -> bool) -> Result<f64> {
     let mut sum = 0.0;
     let mut last = Instant::now();
-    while !done.load(Ordering::Relaxed) {
+    while !is_done() {
         std::thread::sleep(Duration::from_millis(500));
         let metrics = cluster.rm_get("/ws/v1/cluster/metrics")?;
         let used = metrics["clusterMetrics"]["allocatedVirtualCores"].as_f64();

@@ -1,7 +1,6 @@
 //! A service of sleepers, which an operator scales between 2 and 16 trainers, beside three jobs: of four trainers each, which
 //! leave room for its peaks, and of one to ten by the controller.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -15,16 +14,40 @@ use super::{LIMIT, start_cluster, start_controller, submit, vcores_used};
 
 const OFF_PEAK: u32 = 2;
 const PEAK: u32 = 16;
-/// Peaks beside jobs of fixed sizes, whose use of the cluster stays as it is, and beside elastic ones.
-const PEAKS: [u32; 2] = [1, 2];
 const PEAK_TIME: Duration = Duration::from_secs(30);
-/// The same of the times off-peak. A job that gave room grows again after a minute.
-const OFF_PEAK_TIME: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
 /// In which the jobs grow.
 const START_TIME: Duration = Duration::from_secs(30);
 /// Files of each job's data, and samples in each; with the passes more steps than are taken.
 const DATA: [u32; 2] = [600, 25];
 const PASSES: u32 = 20;
+
+/// What runs beside the service.
+struct Neighbours {
+    name: &'static str,
+    is_elastic: bool,
+    keys: [&'static str; 2],
+    peaks: u32,
+    /// Before each peak.
+    off_peak: Duration,
+}
+
+/// Their use of the cluster stays as it is.
+const FIXED: Neighbours = Neighbours {
+    name: "fixed",
+    is_elastic: false,
+    keys: ["trainers.min=4", "trainers.max=4"],
+    peaks: 1,
+    off_peak: Duration::from_secs(30),
+};
+
+/// A job that gave room grows again after a minute.
+const ELASTIC: Neighbours = Neighbours {
+    name: "elastic",
+    is_elastic: true,
+    keys: ["trainers.min=1", "trainers.max=10"],
+    peaks: 2,
+    off_peak: Duration::from_secs(180),
+};
 
 /// Prints a row for the jobs of fixed sizes, and one for elastic jobs.
 pub fn measure() -> Result<()> {
@@ -33,15 +56,15 @@ pub fn measure() -> Result<()> {
          | --- | --- | --- |"
     );
     let cluster = start_cluster(&[])?;
-    let fixed = beside(&cluster, "fixed", &["trainers.min=4", "trainers.max=4"])?;
-    let elastic = beside(&cluster, "elastic", &["trainers.min=1", "trainers.max=10"])?;
+    let fixed = serve_beside(&cluster, &FIXED)?;
+    let elastic = serve_beside(&cluster, &ELASTIC)?;
     println!("use of elastic jobs to that of fixed ones: {:.2}", elastic / fixed);
     Ok(())
 }
 
-/// Runs the service beside three jobs with these keys; returns the part of the vcores that is used off-peak.
-fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
-    let is_elastic = kind == "elastic";
+/// Runs the service beside three such jobs; returns the part of the vcores that is used off-peak.
+fn serve_beside(cluster: &Cluster, neighbours: &Neighbours) -> Result<f64> {
+    let Neighbours { name: kind, is_elastic, keys, peaks, off_peak } = *neighbours;
     let named =
         |name: &str| Counting::of_files(cluster, &format!("{kind}-{name}"), "asp", PASSES, DATA);
     let web = named("service")?;
@@ -50,12 +73,13 @@ fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
     let mut service = submit(&web, &["trainers.min=1", "trainers.max=16"], false)?.expecting(KILLS);
     service.wait_for("it trains", LIMIT, |view| view.state == JobState::Running)?;
     scale(&web, &mut service, OFF_PEAK)?;
-    let running = jobs.iter().map(|job| Ok(submit(job, keys, is_elastic)?.expecting(KILLS)));
+    let running = jobs.iter().map(|job| Ok(submit(job, &keys, is_elastic)?.expecting(KILLS)));
     let running = running.collect::<Result<Vec<_>>>()?;
     std::thread::sleep(START_TIME);
-    let (mut off_peak, mut waits) = (Vec::new(), Vec::new());
-    for _ in 0..PEAKS[usize::from(is_elastic)] {
-        off_peak.push(used_within(cluster, OFF_PEAK_TIME[usize::from(is_elastic)])?);
+    let (mut used, mut waits) = (0.0, Vec::new());
+    for _ in 0..peaks {
+        let began = Instant::now();
+        used += vcores_used(cluster, || began.elapsed() >= off_peak)?;
         waits.push(scale(&web, &mut service, PEAK)?);
         std::thread::sleep(PEAK_TIME);
         scale(&web, &mut service, OFF_PEAK)?;
@@ -65,7 +89,7 @@ fn beside(cluster: &Cluster, kind: &str, keys: &[&str]) -> Result<f64> {
     }
     service.kill()?;
     drop(controller);
-    let used = off_peak.iter().sum::<f64>() / off_peak.len() as f64;
+    let used = used / (off_peak * peaks).as_secs_f64();
     let waits: Vec<String> = waits.iter().map(|wait| format!("{wait:.1}")).collect();
     println!("| {kind} | {} | {:.0} % |", waits.join(", "), used * 100.0);
     Ok(used)
@@ -84,16 +108,4 @@ fn scale(web: &Counting<'_>, service: &mut Submitted<'_>, trainers: u32) -> Resu
         trainers_run.count() == trainers as usize
     })?;
     Ok(began.elapsed().as_secs_f64())
-}
-
-/// The part of the vcores that containers have, within this time.
-fn used_within(cluster: &Cluster, time: Duration) -> Result<f64> {
-    let done = AtomicBool::new(false);
-    let used = std::thread::scope(|threads| {
-        let used = threads.spawn(|| vcores_used(cluster, &done));
-        std::thread::sleep(time);
-        done.store(true, Ordering::Relaxed);
-        used.join().expect("no panic")
-    })?;
-    Ok(used / time.as_secs_f64())
 }
