@@ -238,6 +238,19 @@ fn vcores_that_the_scheduler_does_not_count_are_no_limit() {
     assert!(nodes.iter().all(|node| node.free.vcores > 1_000_000), "{nodes:?}");
 }
 
+#[test]
+fn absurd_grant_is_bounded() {
+    let mut read = observation();
+    let grant = &mut read.grants[0].grant;
+    let each = GrantedResources { memory_mib: u64::MAX, vcores: u32::MAX, gpus: u64::MAX };
+    let role = GrantedRole { min: u32::MAX, max: 0, start: u32::MAX, each };
+    (grant.trainers, grant.pservers, grant.master) = (role, role, each);
+    grant.lanes = Some(0);
+    let input = input(&mut Rounds::default(), &read, 0);
+    assert_eq!(input.jobs[0].sizes.len(), 1);
+    assert_eq!(plan(&input.cluster, &input.jobs, 0).decisions, []);
+}
+
 /// What strangers write: small, or as large as the type permits.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![4 => 0..40u32, 1 => any::<u32>(), 1 => Just(u32::MAX)]
