@@ -38,6 +38,7 @@ SECONDS = {
     "yarn::job": 90,
     "yarn::job_queues": 80,
     "hdfs::damage": 73,
+    "yarn_kerberos::controller": 70,
     "yarn::job_kills": 60,
     "yarn::job_moves": 90,
     "yarn::job_operations": 60,
