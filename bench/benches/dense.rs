@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use heddle_bench::net::{self, SIZES};
-use heddle_bench::peer::{RawPeer, TrainerPeer, pserver};
+use heddle_bench::peer::{TrainerPeer, pserver};
+use heddle_bench::raw_peer::RawPeer;
 
 /// Whether to measure just enough to see that it runs.
 fn is_quick() -> bool {

@@ -52,6 +52,12 @@ impl Samples {
         sorted.get(at.min(last)).copied().unwrap_or(0.0)
     }
 
+    /// The number of values.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The median; 0 without values.
     #[must_use]
     pub fn median(&self) -> f64 {

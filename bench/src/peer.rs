@@ -1,8 +1,7 @@
-//! Ends of connections: a pserver in this process, a trainer's plain socket, and the same exchange over raw TCP to compare
-//! with.
+//! Ends of connections: a pserver in this process, and a trainer's plain socket.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{
@@ -21,6 +20,7 @@ use heddle_pserver::standalone::{Standalone, StandaloneSettings};
 use heddle_shard::SparseLimits;
 
 use crate::encrypted::BlockingStream;
+use crate::requests::{Request, Requests};
 
 /// The epoch of [`pserver`].
 pub const EPOCH: Epoch = Epoch { generation: Generation(1), count: 1 };
@@ -57,7 +57,7 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> io::Result<Standalone
     pserver_of(table, SparseLimits::default(), copy_bytes, shards)
 }
 
-/// A pserver with all shards of a sparse table, in ASP, with room for `rows_max` rows a shard.
+/// A pserver with a sparse table, in ASP, with room for `rows_max` rows a shard, and one shard for each of its data threads.
 ///
 /// # Errors
 /// No port is free, or the system cannot create a thread.
@@ -66,10 +66,14 @@ pub fn sparse_pserver(
     optimizer: Optimizer,
     rows_max: u32,
     copy_bytes: u64,
+    threads: u32,
 ) -> io::Result<Standalone> {
     let dense = dense_table(0, "w", 0, cols, optimizer);
     let table = TableSpec { kind: TableKind::Sparse, ..dense };
-    pserver_of(table, SparseLimits { rows_max, ..SparseLimits::default() }, copy_bytes, 1)
+    let sparse = SparseLimits { rows_max, ..SparseLimits::default() };
+    let pserver = started(0, table, sparse, copy_bytes, threads, threads)?;
+    load(&pserver, (0..threads).map(ShardId).collect(), Vec::new())?;
+    Ok(pserver)
 }
 
 fn pserver_of(
@@ -78,7 +82,7 @@ fn pserver_of(
     copy_bytes: u64,
     shards: u32,
 ) -> io::Result<Standalone> {
-    let pserver = started(0, table, sparse, copy_bytes, shards)?;
+    let pserver = started(0, table, sparse, copy_bytes, shards, 1)?;
     load(&pserver, (0..shards).map(ShardId).collect(), Vec::new())?;
     Ok(pserver)
 }
@@ -97,8 +101,8 @@ pub fn pserver_member(index: u32) -> Member {
 pub fn pserver_and_receiver(rows: u64) -> io::Result<[Standalone; 2]> {
     let table = || dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
     let pservers = [
-        started(0, table(), SparseLimits::default(), 0, 1)?,
-        started(1, table(), SparseLimits::default(), 0, 1)?,
+        started(0, table(), SparseLimits::default(), 0, 1, 1)?,
+        started(1, table(), SparseLimits::default(), 0, 1, 1)?,
     ];
     let view = view_with(ViewVersion(1), &[0], Vec::new());
     load(&pservers[0], vec![ShardId(0)], vec![view.clone()])?;
@@ -152,6 +156,7 @@ fn started(
     sparse: SparseLimits,
     copy_bytes: u64,
     shards: u32,
+    threads: u32,
 ) -> io::Result<Standalone> {
     let settings = StandaloneSettings {
         member: pserver_member(index),
@@ -161,7 +166,7 @@ fn started(
         shards,
         sparse,
         copy_bytes,
-        options: Options::default(),
+        options: Options { threads: threads as usize, ..Options::default() },
     };
     let pserver = Standalone::start(settings)?;
     pserver
@@ -206,6 +211,7 @@ pub fn wait(pserver: &Standalone, wanted: impl Fn(&Report) -> bool) -> io::Resul
 #[derive(Debug)]
 pub struct TrainerPeer {
     stream: BlockingStream,
+    shard: ShardId,
     task: u32,
     step: u64,
 }
@@ -234,13 +240,20 @@ impl TrainerPeer {
         let mut verdict = [0];
         stream.read_exact(&mut verdict)?;
         match Verdict::from_byte(verdict[0]) {
-            Some(Verdict::Welcome) => Ok(Self { stream, task: index, step: 0 }),
+            Some(Verdict::Welcome) => Ok(Self { stream, shard: ShardId(0), task: index, step: 0 }),
             other => Err(io::Error::other(format!("the pserver answers {other:?}"))),
         }
     }
 
+    /// All requests are of this shard, not of the first.
+    #[must_use]
+    pub fn of_shard(self, shard: ShardId) -> Self {
+        Self { shard, ..self }
+    }
+
     fn header(&self, kind: Kind) -> Header {
         let mut header = Header::new(kind, EPOCH);
+        header.shard = self.shard;
         (header.unit, header.step, header.rows) = (self.task, Step(self.step), 1);
         header
     }
@@ -250,24 +263,22 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn push(&mut self, start: u64, values: &[f32]) -> io::Result<()> {
-        let parts: Vec<_> = values.chunks(PART_VALUES_MAX).collect();
-        for (n, part) in parts.iter().enumerate() {
+        self.request_push(start, values)?;
+        self.acknowledged(values.len().div_ceil(PART_VALUES_MAX))
+    }
+
+    fn request_push(&mut self, start: u64, values: &[f32]) -> io::Result<()> {
+        let parts = values.len().div_ceil(PART_VALUES_MAX);
+        for (n, part) in values.chunks(PART_VALUES_MAX).enumerate() {
             let mut header = self.header(Kind::Push);
             header.part = Part(n as u32);
             header.start = start + (n * PART_VALUES_MAX) as u64;
             (header.count, header.value_bytes) = (part.len() as u32, 4 * part.len() as u32);
-            header.flags = if n + 1 == parts.len() { flags::LAST } else { 0 };
+            header.flags = if n + 1 == parts { flags::LAST } else { 0 };
             self.send(&header, &[], part)?;
         }
-        self.acknowledged(parts.len())
-    }
-
-    /// A push or a pull of the rows from 0 on.
-    ///
-    /// # Errors
-    /// See [`Self::push`] and [`Self::pull`].
-    pub fn exchange(&mut self, is_push: bool, values: &mut [f32]) -> io::Result<()> {
-        if is_push { self.push(0, values) } else { self.pull(0, values) }
+        self.step += 1;
+        Ok(())
     }
 
     /// One step: a gradient for these rows.
@@ -280,6 +291,7 @@ impl TrainerPeer {
         header.count = keys.len() as u32;
         (header.key_bytes, header.value_bytes) = (4 * header.count, 4 * header.count);
         self.send(&header, keys, values)?;
+        self.step += 1;
         self.acknowledged(1)
     }
 
@@ -288,9 +300,16 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<()> {
-        let cols = values.len() / (positions.len() / 2);
-        let rows = PART_VALUES_MAX / cols;
-        let parts = positions.chunks(2 * rows).zip(values.chunks(rows * cols));
+        self.request_push_positions(positions, values)?;
+        let part = part_values(positions.len() / 2, values.len());
+        self.acknowledged(values.len().div_ceil(part))
+    }
+
+    fn request_push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<()> {
+        let rows = positions.len() / 2;
+        let part = part_values(rows, values.len());
+        let part_rows = part / (values.len() / rows);
+        let parts = positions.chunks(2 * part_rows).zip(values.chunks(part));
         let count = parts.len();
         for (n, (positions, values)) in parts.enumerate() {
             let mut header = self.positions_header(Kind::Push, positions);
@@ -299,7 +318,8 @@ impl TrainerPeer {
             header.value_bytes = 4 * values.len() as u32;
             self.send(&header, positions, values)?;
         }
-        self.acknowledged(count)
+        self.step += 1;
+        Ok(())
     }
 
     /// Fills `values` with these rows of a sparse table, in pieces that are all asked for at once. `positions` as for
@@ -308,13 +328,18 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn pull_positions(&mut self, positions: &[u32], values: &mut [f32]) -> io::Result<()> {
-        let cols = values.len() / (positions.len() / 2);
-        let rows = PART_VALUES_MAX / cols;
-        for positions in positions.chunks(2 * rows) {
+        self.request_pull_positions(positions, values.len())?;
+        self.reply(Request { is_push: false, positions }, values)
+    }
+
+    fn request_pull_positions(&mut self, positions: &[u32], values: usize) -> io::Result<()> {
+        let rows = positions.len() / 2;
+        let part_rows = part_values(rows, values) / (values / rows);
+        for positions in positions.chunks(2 * part_rows) {
             let header = self.positions_header(Kind::Pull, positions);
             self.send(&header, positions, &[])?;
         }
-        values.chunks_mut(rows * cols).try_for_each(|piece| self.reply_with(piece))
+        Ok(())
     }
 
     fn positions_header(&self, kind: Kind, positions: &[u32]) -> Header {
@@ -326,11 +351,7 @@ impl TrainerPeer {
     }
 
     fn acknowledged(&mut self, parts: usize) -> io::Result<()> {
-        for _ in 0..parts {
-            self.reply()?;
-        }
-        self.step += 1;
-        Ok(())
+        (0..parts).try_for_each(|_| self.accepted())
     }
 
     /// Fills `values` with the rows from `start` on, in pieces that are all asked for at once.
@@ -338,15 +359,19 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn pull(&mut self, start: u64, values: &mut [f32]) -> io::Result<()> {
+        self.request_pull(start, values.len())?;
+        values.chunks_mut(PART_VALUES_MAX).try_for_each(|piece| self.reply_with(piece))
+    }
+
+    fn request_pull(&mut self, start: u64, count: usize) -> io::Result<()> {
         let mut requests = Vec::new();
-        for (n, piece) in values.chunks(PART_VALUES_MAX).enumerate() {
+        for first in (0..count).step_by(PART_VALUES_MAX) {
             let mut header = self.header(Kind::Pull);
-            header.start = start + (n * PART_VALUES_MAX) as u64;
-            header.count = piece.len() as u32;
+            header.start = start + first as u64;
+            header.count = (count - first).min(PART_VALUES_MAX) as u32;
             requests.extend(header.encode());
         }
-        self.stream.write_all(&requests)?;
-        values.chunks_mut(PART_VALUES_MAX).try_for_each(|piece| self.reply_with(piece))
+        self.stream.write_all(&requests)
     }
 
     fn send(&mut self, header: &Header, keys: &[u32], values: &[f32]) -> io::Result<()> {
@@ -364,7 +389,7 @@ impl TrainerPeer {
     }
 
     /// A reply that accepts, without values.
-    fn reply(&mut self) -> io::Result<()> {
+    fn accepted(&mut self) -> io::Result<()> {
         self.reply_with(&mut [])
     }
 
@@ -399,80 +424,29 @@ fn proved(mut socket: TcpStream, hello: &Hello) -> io::Result<BlockingStream> {
     Ok(BlockingStream::plain(socket))
 }
 
-/// The same exchanges without frames, memory or safety: whole messages over blocking sockets, added into
-/// a table or copied from one.
-#[derive(Debug)]
-pub struct RawPeer {
-    stream: TcpStream,
-    bytes: usize,
-    is_push: bool,
-}
-
-/// Bytes of a request that has no values, and of the answer to one that has.
-const SMALL: usize = 64;
-
-impl RawPeer {
-    /// Starts the other end on a thread. Messages have `bytes`.
-    ///
-    /// # Errors
-    /// No port is free.
-    pub fn start(bytes: usize, is_push: bool) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let endpoint = listener.local_addr()?;
-        std::thread::spawn(move || {
-            let serve = || {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                if is_push { raw_push(stream, bytes) } else { raw_pull(stream, bytes) }
-            };
-            // Ends with an error when the peer is dropped.
-            let _ended: io::Result<()> = serve();
-        });
-        let stream = TcpStream::connect(endpoint)?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, bytes, is_push })
-    }
-
-    /// One exchange of `bytes`: sends `values` and reads an answer, or fills them.
-    ///
-    /// # Errors
-    /// The connection breaks.
-    ///
-    /// # Panics
-    /// If `values` have another length.
-    pub fn exchange(&mut self, values: &mut [f32]) -> io::Result<()> {
-        let values: &mut [u8] = bytemuck::cast_slice_mut(values);
-        assert_eq!(values.len(), self.bytes);
-        let mut small = [0; SMALL];
-        if self.is_push {
-            self.stream.write_all(values)?;
-            self.stream.read_exact(&mut small)
-        } else {
-            self.stream.write_all(&small)?;
-            self.stream.read_exact(values)
+impl Requests for TrainerPeer {
+    fn request(&mut self, request: Request<'_>, values: &[f32]) -> io::Result<()> {
+        let Request { is_push, positions } = request;
+        match (is_push, positions.is_empty()) {
+            (true, true) => self.request_push(0, values),
+            (false, true) => self.request_pull(0, values.len()),
+            (true, false) => self.request_push_positions(positions, values),
+            (false, false) => self.request_pull_positions(positions, values.len()),
         }
     }
-}
 
-fn raw_push(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
-    let mut message = vec![0.0f32; bytes / 4];
-    let mut table = vec![0.0f32; bytes / 4];
-    loop {
-        stream.read_exact(bytemuck::cast_slice_mut(&mut message))?;
-        for (w, g) in table.iter_mut().zip(&message) {
-            *w += g;
+    fn reply(&mut self, request: Request<'_>, values: &mut [f32]) -> io::Result<()> {
+        let rows = request.positions.len() / 2;
+        let part = if rows == 0 { PART_VALUES_MAX } else { part_values(rows, values.len()) };
+        if request.is_push {
+            return self.acknowledged(values.len().div_ceil(part));
         }
-        stream.write_all(&[0; SMALL])?;
+        values.chunks_mut(part).try_for_each(|piece| self.reply_with(piece))
     }
 }
 
-fn raw_pull(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
-    let table = vec![0.0f32; bytes / 4];
-    let mut message = vec![0.0f32; bytes / 4];
-    let mut small = [0; SMALL];
-    loop {
-        stream.read_exact(&mut small)?;
-        message.copy_from_slice(&table);
-        stream.write_all(bytemuck::cast_slice(&message))?;
-    }
+/// Values of a part, which has whole rows; all values are of this number of rows.
+fn part_values(rows: usize, values: usize) -> usize {
+    let cols = values / rows;
+    PART_VALUES_MAX / cols * cols
 }

@@ -12,9 +12,11 @@ use heddle_protocol::control::{PserverReport, Report};
 use heddle_protocol::job_spec::position::position_of_key;
 
 use crate::checkpoint::{end_cut, is_saved, take_cut, write_plain};
+use crate::cores::TwoCores;
 use crate::measurement::{Measurement, Samples, timed};
-use crate::peer::{RawPeer, TrainerPeer, sparse_pserver, wait};
+use crate::peer::{TrainerPeer, sparse_pserver, wait};
 use crate::random::SplitMix;
+use crate::raw_peer::RawPeer;
 
 /// Columns of a long row.
 const COLS: usize = 16;
@@ -61,7 +63,8 @@ fn long_rows(rounds: usize) -> io::Result<Vec<Measurement>> {
     let rows_max = LONG_ROWS as u32;
     let kind = KINDS.iter().find(|kind| kind.name == "adagrad").ok_or(io::ErrorKind::NotFound)?;
     let adagrad = Optimizer::new(kind, &BTreeMap::new(), None).map_err(io::Error::other)?;
-    let server = sparse_pserver(COLS as u32, adagrad, rows_max, 0)?;
+    let cores = TwoCores::pin()?;
+    let server = cores.start(|| sparse_pserver(COLS as u32, adagrad, rows_max, 0, 1))?;
     let mut peer = TrainerPeer::connect(server.endpoints()[0], 0)?;
     let mut values = vec![1e-3f32; KEYS * COLS];
     for first in (0..LONG_ROWS).step_by(KEYS) {
@@ -73,7 +76,7 @@ fn long_rows(rounds: usize) -> io::Result<Vec<Measurement>> {
     let bytes = KEYS * (8 + 4 * COLS);
     let mut measured = Vec::new();
     for is_push in [true, false] {
-        let mut raw = RawPeer::start(bytes, is_push)?;
+        let mut raw = cores.start(|| RawPeer::start(bytes, is_push))?;
         let mut message = vec![0.0; bytes / 4];
         let (mut ours, mut theirs) = (Samples::default(), Samples::default());
         for _ in 0..rounds {
@@ -106,7 +109,7 @@ fn long_rows(rounds: usize) -> io::Result<Vec<Measurement>> {
 fn table(rows: u32, dir: &Path, rounds: usize) -> io::Result<Vec<Measurement>> {
     let ftrl = Optimizer::ftrl(0.2, 1.0, 0.0, 0.0);
     let bytes = u64::from(rows) * SAVED_ROW_BYTES;
-    let server = sparse_pserver(1, ftrl, rows, bytes / 4)?;
+    let server = sparse_pserver(1, ftrl, rows, bytes / 4, 1)?;
     let mut peer = TrainerPeer::connect(server.endpoints()[0], 0)?;
     let gradient = vec![1e-3f32; NEW_ROWS];
     let (mut created, mut sent) = (Samples::default(), Samples::default());

@@ -62,6 +62,12 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
     Ok(measured)
 }
 
+/// The rule of these measurements.
+#[must_use]
+pub fn ftrl() -> Optimizer {
+    Optimizer::ftrl(f64::from(ALPHA), 1.0, 0.0, 0.0)
+}
+
 /// FTRL as a loop over keys, each of which waits for its own cells.
 #[derive(Debug)]
 pub struct PlainTable {
@@ -96,7 +102,7 @@ impl PlainTable {
     }
 }
 
-/// A shard set with one shard of a table of one column under FTRL, in ASP, without sockets.
+/// A shard set with one shard of one table, in ASP, without sockets.
 pub struct BenchShard {
     set: ShardSet,
     conn: Conn,
@@ -111,23 +117,22 @@ impl BenchShard {
     /// # Errors
     /// The shard refuses its trainer.
     pub fn dense() -> io::Result<Self> {
-        Self::new(TableKind::Dense, SparseLimits::default())
+        Self::new(dense_table(0, "weights", ROWS, 1, ftrl()), SparseLimits::default())
     }
 
-    /// A sparse table with room for `rows_max` rows.
+    /// A sparse table of `cols` columns with room for `rows_max` rows.
     ///
     /// # Errors
     /// The shard refuses its trainer.
-    pub fn sparse(rows_max: u32) -> io::Result<Self> {
-        Self::new(TableKind::Sparse, SparseLimits { rows_max, ..SparseLimits::default() })
+    pub fn sparse(cols: u32, optimizer: Optimizer, rows_max: u32) -> io::Result<Self> {
+        let dense = dense_table(0, "weights", 0, cols, optimizer);
+        let table = TableSpec { kind: TableKind::Sparse, ..dense };
+        Self::new(table, SparseLimits { rows_max, ..SparseLimits::default() })
     }
 
-    fn new(kind: TableKind, sparse: SparseLimits) -> io::Result<Self> {
+    fn new(table: TableSpec, sparse: SparseLimits) -> io::Result<Self> {
         let refused = || io::Error::other("the shard refuses its trainer");
-        let is_sparse = kind == TableKind::Sparse;
-        let rows = if is_sparse { 0 } else { ROWS };
-        let ftrl = Optimizer::ftrl(f64::from(ALPHA), 1.0, 0.0, 0.0);
-        let table = TableSpec { kind, ..dense_table(0, "weights", rows, 1, ftrl) };
+        let is_sparse = table.kind == TableKind::Sparse;
         let config = ShardConfig {
             shard: ShardId(0),
             shards: 1,

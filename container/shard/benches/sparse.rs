@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use heddle_bench::random::SplitMix;
-use heddle_bench::table::{BenchShard, KEYS};
+use heddle_bench::table::{BenchShard, KEYS, ftrl};
 use heddle_protocol::job_spec::position::position_of_key;
 
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
     let largest: u64 = wanted.unwrap_or(if quick { 100_000 } else { 10_000_000 });
     let rounds = if quick { 3 } else { 200 };
     let rows_max = u32::try_from(largest + KEYS as u64).expect("below 2³²");
-    let mut bench = BenchShard::sparse(rows_max).expect("it is accepted");
+    let mut bench = BenchShard::sparse(1, ftrl(), rows_max).expect("it is accepted");
     println!("{KEYS} random positions a request, FTRL, medians of {rounds} requests\n");
     println!(
         "| rows | push, ns a key | pull, ns a key | longest request of new rows, ms | bytes a row beyond values and state |"
