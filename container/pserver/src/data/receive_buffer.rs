@@ -52,6 +52,11 @@ impl ReceiveBuffer {
         debug_assert!(self.start <= self.end);
     }
 
+    /// Whether a part of a frame has come.
+    pub(crate) fn has_part(&self) -> bool {
+        self.end > self.start
+    }
+
     /// Room for the next bytes; never empty. Call [`Self::filled`] with the number of received bytes.
     ///
     /// # Errors
