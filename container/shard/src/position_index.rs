@@ -59,6 +59,14 @@ type IndexSlot = u64;
 
 const FREE: IndexSlot = EMPTY as IndexSlot;
 
+/// Where the search for a position begins.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SearchStart {
+    tag: u32,
+    chunk: u32,
+    slot: u32,
+}
+
 /// Where a position is, or belongs.
 enum Found {
     Row(u32),
@@ -92,26 +100,28 @@ impl PositionIndex {
         }
     }
 
-    /// The first row whose position has the same leading bits: most often the one at the position, if there is a row at it.
-    #[inline]
-    pub(crate) fn candidate(&self, position: u64) -> Option<u32> {
-        let (segment, tag) = (self.segment(position), tag_of(position));
-        let slots = &self.slots_of(segment)[segment.place(tag)..];
-        let slot = slots.iter().find(|slot| row_in(**slot) == EMPTY || tag_of(**slot) >= tag)?;
-        let row = row_in(*slot);
-        (row != EMPTY && tag_of(*slot) == tag).then_some(row)
-    }
-
     /// Starts to load the slots of a position that is searched soon.
     #[inline]
-    pub(crate) fn prefetch(&self, position: u64) {
+    pub(crate) fn prefetch(&self, position: u64) -> SearchStart {
         /// Most searches end before this many slots, which may lie in the next cache line.
         const SEARCHED: usize = 4;
-        let segment = self.segment(position);
-        let at = segment.first as usize + segment.place(tag_of(position));
+        let (segment, tag) = (self.segment(position), tag_of(position));
+        let slot = segment.first as usize + segment.place(tag);
         let slots = &self.chunks[segment.chunk as usize];
-        prefetch(&slots[at]);
-        prefetch(&slots[at + SEARCHED]);
+        prefetch(&slots[slot]);
+        prefetch(&slots[slot + SEARCHED]);
+        SearchStart { tag, chunk: segment.chunk, slot: slot as u32 }
+    }
+
+    /// The first row whose position has the same leading bits: most often the one at the position, if there is a row at it.
+    /// Slots behind the segment have other leading bits.
+    #[inline]
+    pub(crate) fn candidate(&self, start: SearchStart) -> Option<u32> {
+        let SearchStart { tag, chunk, slot } = start;
+        let mut slots = self.chunks[chunk as usize][slot as usize..].iter();
+        let slot = slots.find(|slot| row_in(**slot) == EMPTY || tag_of(**slot) >= tag)?;
+        let row = row_in(*slot);
+        (row != EMPTY && tag_of(*slot) == tag).then_some(row)
     }
 
     /// Adds a row at a position that is not there.

@@ -15,7 +15,7 @@ use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::job_spec::TableFull;
 use heddle_protocol::job_spec::position::{key_of_position, shard_positions};
 
-use crate::position_index::{PositionIndex, ROWS_MAX};
+use crate::position_index::{PositionIndex, ROWS_MAX, SearchStart};
 
 /// Positions that are searched together: while one waits for memory, the others' loads are on their way.
 const SEARCH_BLOCK: usize = 64;
@@ -165,14 +165,20 @@ impl SparseRows {
         found.clear();
         let plane = &cells[self.plane.clone()];
         let place = |words: &[u32; 2]| self.key.place(joined(*words));
-        let request = |block: &[[u32; 2]]| block.iter().for_each(|p| self.index.prefetch(place(p)));
+        let mut next = [SearchStart::default(); SEARCH_BLOCK];
+        let request = |block: &[[u32; 2]], starts: &mut [SearchStart]| {
+            for (start, position) in starts.iter_mut().zip(block) {
+                *start = self.index.prefetch(place(position));
+            }
+        };
         let mut blocks = positions.chunks(SEARCH_BLOCK).peekable();
-        blocks.peek().into_iter().for_each(|first| request(first));
+        blocks.peek().into_iter().for_each(|first| request(first, &mut next));
         while let Some(block) = blocks.next() {
-            blocks.peek().into_iter().for_each(|next| request(next));
+            let starts = next;
+            blocks.peek().into_iter().for_each(|block| request(block, &mut next));
             let first = found.len();
-            found.extend(block.iter().map(|position| {
-                let candidate = self.index.candidate(place(position));
+            found.extend(starts[..block.len()].iter().map(|start| {
+                let candidate = self.index.candidate(*start);
                 let row = candidate.inspect(|row| prefetch(&plane[*row as usize * POSITION_CELLS]));
                 row.unwrap_or(MISSING)
             }));
