@@ -24,6 +24,11 @@ impl Arena {
         }
     }
 
+    /// Touches the memory for copies of this number of cells.
+    pub(crate) fn touch_copies(&mut self, cells_len: usize) {
+        self.copies.touch(cells_len / UNIT);
+    }
+
     /// All cells.
     pub(crate) fn cells(&self) -> &[f32] {
         &self.cells

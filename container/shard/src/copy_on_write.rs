@@ -1,11 +1,11 @@
 //! Copy-on-write for snapshots: a unit's content at a cut is copied before the first later write.
 //!
 //! Taking a snapshot copies nothing, for any size. A unit of 128 bytes without a mark still has its content of the cut. A
-//! write copies the unit first, once, into a pool whose pages were touched at the start, and marks it. Larger units were
-//! rejected after measuring: the first push of 10,000 random rows after a cut took 40 to 370 ms with units of 64 KiB, and
-//! 3 to 8 ms with 1 KiB. While the pool is full, a push waits until the saver has made room for the copies of all its units,
-//! which takes a quarter of the time with 128 bytes instead of 512. Smaller units cost more memory: each takes two slot
-//! numbers and two marks, 8.25 bytes, which are part of the memory for copies.
+//! write copies the unit first, once, into a pool, and marks it; the pages of the pool were touched at the start, as far as rows
+//! that exist then may need them. Larger units were rejected after measuring: the first push of 10,000 random rows after a cut
+//! took 40 to 370 ms with units of 64 KiB, and 3 to 8 ms with 1 KiB. While the pool is full, a push waits until the saver has
+//! made room for the copies of all its units, which takes a quarter of the time with 128 bytes instead of 512. Smaller units
+//! cost more memory: each takes two slot numbers and two marks, 8.25 bytes, which are part of the memory for copies.
 //!
 //! At most two snapshots exist at once: the *open* one, which the saver reads, and the *kept* one, the last that became a
 //! checkpoint, to which a rollback can return without reading a file. When the pool is full, the kept one is dropped first.
@@ -51,10 +51,8 @@ struct Column {
 
 impl Column {
     fn new(units: usize) -> Self {
-        let mut slots = Cells::zeros(units);
-        // Zeros would come as untouched pages.
-        slots.fill(u32::MAX);
-        Self { marks: vec![0; units.div_ceil(WORD)], slots, copied: Vec::new() }
+        let marks = vec![0; units.div_ceil(WORD)];
+        Self { marks, slots: Cells::zeros(units), copied: Vec::new() }
     }
 
     fn has(&self, unit: usize) -> bool {
@@ -95,14 +93,12 @@ pub(crate) struct Full;
 
 impl CopyOnWrite {
     /// A pool for copies of `units` units. With its bookkeeping it takes at most `bytes_max` bytes (or the bookkeeping alone),
-    /// and has room for at most twice the units. Touches its pages, so that writes after a cut do not have to.
+    /// and has room for at most twice the units.
     pub(crate) fn new(units: usize, bytes_max: usize) -> Self {
         let room = bytes_max.saturating_sub(Self::bookkeeping(units));
         let slots = (room / (UNIT * 4)).min(units.saturating_mul(2)).min(SHARED as usize - 1);
-        let mut pool = Cells::zeros(slots * UNIT);
-        pool.fill(f32::NAN);
         Self {
-            pool,
+            pool: Cells::zeros(slots * UNIT),
             free: (0..slots as u32).rev().collect(),
             columns: [Column::new(units), Column::new(units)],
             units,
@@ -110,6 +106,17 @@ impl CopyOnWrite {
             kept: None,
             saved: 0,
             keep: false,
+        }
+    }
+
+    /// Touches the pages for copies of this number of units, so that writes after a cut do not have to. Called before the first
+    /// snapshot.
+    pub(crate) fn touch(&mut self, units: usize) {
+        let copies = self.pool.len().min(2 * units * UNIT);
+        self.pool[..copies].fill(f32::NAN);
+        for column in &mut self.columns {
+            // Zeros would be read from untouched pages.
+            column.slots[..units].fill(u32::MAX);
         }
     }
 

@@ -17,14 +17,12 @@ pub(crate) struct ShardMemory {
 }
 
 impl ShardMemory {
-    /// Zeros. Touches the memory for copies.
+    /// Zeros. Touches the memory for copies of dense tables: a sparse one has room for more rows than most jobs bring.
     pub(crate) fn new(config: &ShardConfig) -> Self {
         let tables = config.slices();
-        Self {
-            arena: Arena::new(tables.cells(), config.copy_bytes_max),
-            tables,
-            snapshots: Snapshots::default(),
-        }
+        let mut arena = Arena::new(tables.cells(), config.copy_bytes_max);
+        arena.touch_copies(tables.dense_cells());
+        Self { arena, tables, snapshots: Snapshots::default() }
     }
 
     /// Fills the initial values of dense tables.

@@ -32,6 +32,12 @@ impl Tables {
         Self(specs.iter().map(slice).collect())
     }
 
+    /// Cells of the dense tables.
+    pub(crate) fn dense_cells(&self) -> usize {
+        let dense = self.0.iter().filter(|table| table.sparse.is_none());
+        dense.map(|table| table.end() - table.planes[0].1.start).sum()
+    }
+
     pub(crate) fn all(&self) -> &[TableSlice] {
         &self.0
     }
