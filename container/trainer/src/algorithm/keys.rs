@@ -1,11 +1,14 @@
 //! The distinct features of a batch, sorted, and the position of each feature of the batch among them.
 
+use heddle_optimizer::prefetch;
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 
 /// Tables with at most this many features have a bitmap (at most 12.5 MiB with its counts); for larger ones the keys are
 /// sorted.
 const MAPPED_MAX: u64 = 1 << 26;
 const WORD: u32 = u64::BITS;
+/// Slots for positions at first.
+const SLOTS_MIN: usize = 1024;
 
 /// Finds the sorted distinct keys or positions of a batch. Its memory is reused from batch to batch.
 ///
@@ -22,8 +25,15 @@ pub struct KeyIndex {
     before: Vec<u32>,
     /// Features are any u64.
     any: bool,
-    /// An open-addressing table of numbers of positions, from 1; all zero between calls.
-    slots: Vec<u32>,
+    /// An open-addressing table of a power of two slots; all free between calls.
+    slots: Vec<KeySlot>,
+}
+
+/// A position and its number, from 1; 0 in a free slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeySlot {
+    position: u64,
+    number: u32,
 }
 
 impl KeyIndex {
@@ -50,38 +60,57 @@ impl KeyIndex {
 
     /// Returns the distinct `positions`, sorted; replaces `local` by the place among them of each of `positions`.
     pub fn index_positions(&mut self, positions: &[u64], local: &mut Vec<u32>) -> Vec<u64> {
-        let len = (positions.len() * 2).next_power_of_two().max(64);
-        self.slots.resize(len.max(self.slots.len()), 0);
-        let mask = self.slots.len() - 1;
+        /// Positions whose slots are loaded ahead: a slot is most often not in the cache.
+        const AHEAD: usize = 16;
         local.clear();
         let mut distinct: Vec<(u64, u32)> = Vec::new();
-        for &position in positions {
-            // Positions are spread evenly, so that their low bits are a hash.
-            let mut slot = position as usize & mask;
-            loop {
-                match self.slots[slot] {
-                    0 => {
-                        distinct.push((position, distinct.len() as u32));
-                        self.slots[slot] = distinct.len() as u32;
-                        local.push(distinct.len() as u32 - 1);
-                        break;
-                    }
-                    number if distinct[number as usize - 1].0 == position => {
-                        local.push(number - 1);
-                        break;
-                    }
-                    _ => slot = (slot + 1) & mask,
-                }
+        for (n, &position) in positions.iter().enumerate() {
+            if distinct.len() * 2 >= self.slots.len() {
+                self.double(&distinct);
             }
+            if let Some(next) = positions.get(n + AHEAD) {
+                prefetch(&self.slots[self.first_slot(*next)]);
+            }
+            let slot = self.slot_of(position);
+            if slot.number == 0 {
+                distinct.push((position, distinct.len() as u32));
+                *slot = KeySlot { position, number: distinct.len() as u32 };
+            }
+            local.push(slot.number - 1);
         }
-        self.slots.fill(0);
-        distinct.sort_unstable();
+        self.slots.fill(KeySlot::default());
+        let distinct = sorted(&distinct);
         let mut places = vec![0u32; distinct.len()];
         for (place, (_, number)) in (0..).zip(&distinct) {
             places[*number as usize] = place;
         }
         local.iter_mut().for_each(|number| *number = places[*number as usize]);
         distinct.into_iter().map(|(position, _)| position).collect()
+    }
+
+    /// Positions are spread evenly, so that their low bits are a hash.
+    #[inline]
+    fn first_slot(&self, position: u64) -> usize {
+        position as usize & (self.slots.len() - 1)
+    }
+
+    /// The slot of a position, or the free one where it belongs.
+    #[inline]
+    fn slot_of(&mut self, position: u64) -> &mut KeySlot {
+        let mut at = self.first_slot(position);
+        while self.slots[at].number != 0 && self.slots[at].position != position {
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        &mut self.slots[at]
+    }
+
+    /// Twice as many slots, with these positions.
+    #[cold]
+    fn double(&mut self, distinct: &[(u64, u32)]) {
+        self.slots = vec![KeySlot::default(); (self.slots.len() * 2).max(SLOTS_MIN)];
+        for (position, number) in distinct {
+            *self.slot_of(*position) = KeySlot { position: *position, number: number + 1 };
+        }
     }
 
     /// Replaces `keys` by the distinct `indices`, sorted, and `local` by the position in `keys` of
@@ -119,6 +148,33 @@ impl KeyIndex {
             }
         }
     }
+}
+
+/// Sorts positions, each with its number. They are spread evenly, so that their leading bits divide them into small groups;
+/// chosen positions in one group are sorted as any others.
+fn sorted(distinct: &[(u64, u32)]) -> Vec<(u64, u32)> {
+    const GROUP: usize = 8;
+    let bits = (distinct.len() / GROUP).max(1).ilog2();
+    // In two steps: a shift by 64 bits is not defined.
+    let group = |position: u64| (position >> 1 >> (63 - bits)) as usize;
+    let mut ends = vec![0; 1 << bits];
+    distinct.iter().for_each(|(position, _)| ends[group(*position)] += 1);
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut sorted = vec![(0, 0); distinct.len()];
+    for one in distinct {
+        let end = &mut ends[group(one.0)];
+        sorted[*end] = *one;
+        *end += 1;
+    }
+    let mut start = 0;
+    for end in ends {
+        sorted[start..end].sort_unstable();
+        start = end;
+    }
+    sorted
 }
 
 /// The numbers of the bits that are set, ascending.
@@ -170,7 +226,10 @@ mod tests {
     proptest! {
         #[test]
         fn positions_are_sorted_and_distinct(
-            positions in proptest::collection::vec(prop_oneof![any::<u64>(), 0u64..50], 0..300),
+            positions in proptest::collection::vec(
+                prop_oneof![any::<u64>(), 0u64..50, (0u64..50).prop_map(|n| n << 40)],
+                0..2000,
+            ),
         ) {
             let mut index = KeyIndex::new(ANY_FEATURES);
             prop_assert!(index.is_of_positions());
