@@ -3,7 +3,8 @@
 //! A measurement alternates between Heddle and its baseline and gives medians, since on a shared machine only ratios of
 //! neighbouring moments mean anything. A module measures one part: [`net`] the exchange with a pserver, [`table`] the
 //! rows of a shard, [`read`] the parser, [`checkpoint`] a save and the pushes meanwhile, [`sparse`] the same with a sparse
-//! table, [`train`] a plain loop over the same records. [`peer`] and [`raw_peer`] are the ends of connections that they need.
+//! table, [`train`] a plain loop over the same records, [`steps`] the parts of a step. [`peer`] and [`raw_peer`] are the ends of
+//! connections that they need.
 
 pub mod checkpoint;
 mod cores;
@@ -17,6 +18,7 @@ pub mod read;
 pub mod requests;
 mod sealing;
 pub mod sparse;
+pub mod steps;
 pub mod table;
 pub mod train;
 

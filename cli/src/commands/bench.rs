@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use heddle_am::report::format;
-use heddle_bench::{Measurement, Samples, checkpoint, net, read, sparse, table, train};
+use heddle_bench::{Measurement, Samples, checkpoint, net, read, sparse, steps, table, train};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::Bytes;
 
@@ -83,6 +83,9 @@ struct TrainArgs {
     /// Keys of the job, as for `heddle run`: KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<String>,
+    /// Time the parts of a step instead: pull, compute, push, waiting for lanes, apply; in bsp, ssp and asp
+    #[arg(long)]
+    steps: bool,
     /// Local folder for data, checkpoints and models; what is written is removed [default: the current one]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -101,6 +104,7 @@ pub fn bench(args: &Args, json: bool) -> CommandResult {
             let folder = BenchFolder::new(args.dir.as_deref())?;
             sparse::measure(args.rows, &folder.0, args.rounds as usize)
         }
+        BenchCommand::Train(args) if args.steps => return steps_of_runs(args, json),
         BenchCommand::Train(args) => return whole_runs(args, json),
     };
     let measured = measured.or_fail(ExitCode::Internal, "cannot measure this machine")?;
@@ -149,7 +153,7 @@ fn whole_runs(args: &TrainArgs, json: bool) -> CommandResult {
     let rate = |time: Duration| args.rows as f64 / time.as_secs_f64() / 1e6;
     let (mut ours, mut plain) = (Samples::default(), Samples::default());
     for round in 1..=args.rounds {
-        ours.add(rate(run_job(&folder.0, round, &args.set)?));
+        ours.add(rate(run_job(&folder.0, &round.to_string(), &args.set, None)?));
         let begun = Instant::now();
         let loss = train::train_plainly(&folder.0.join("train.libsvm"))
             .or_fail(ExitCode::Internal, "cannot train the baseline")?;
@@ -162,8 +166,41 @@ fn whole_runs(args: &TrainArgs, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Runs a job over the records of the folder. Returns how long it took.
-fn run_job(folder: &Path, round: u32, sets: &[String]) -> Result<Duration, CommandFailure> {
+/// Times the steps of one run in each mode.
+fn steps_of_runs(args: &TrainArgs, json: bool) -> CommandResult {
+    let folder = BenchFolder::new(args.dir.as_deref())?;
+    train::write_records(&folder.0, args.rows)
+        .or_fail(ExitCode::Internal, "cannot write the records")?;
+    let mut rows =
+        vec![["mode", "part", "p50 us", "p99 us", "samples"].map(str::to_owned).to_vec()];
+    for mode in ["bsp", "ssp", "asp"] {
+        let mut sets = vec![format!("training.consistency={mode:?}")];
+        sets.extend_from_slice(&args.set);
+        run_job(&folder.0, mode, &sets, Some(steps::LOG_FILTER))?;
+        let runs = folder.0.join(format!("runs-{mode}"));
+        let parts =
+            steps::of_logs(mode, &runs).or_fail(ExitCode::Internal, "cannot read the logs")?;
+        if json {
+            parts.iter().try_for_each(output::json)?;
+        }
+        rows.extend(parts.into_iter().map(|part| {
+            let (p50, p99) = (digits(part.p50_us), digits(part.p99_us));
+            vec![part.mode, part.part.to_owned(), p50, p99, part.samples.to_string()]
+        }));
+    }
+    if !json {
+        output::line(&output::columns(&rows))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Runs a job over the records of the folder, with this filter of its logs. Returns how long it took.
+fn run_job(
+    folder: &Path,
+    round: &str,
+    sets: &[String],
+    logs: Option<&str>,
+) -> Result<Duration, CommandFailure> {
     let job = folder.join("job.toml");
     let text = format!(
         "name = \"bench\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"test.libsvm\"\n\
@@ -174,7 +211,10 @@ fn run_job(folder: &Path, round: u32, sets: &[String]) -> Result<Duration, Comma
     let program = std::env::current_exe()
         .or_fail(ExitCode::Internal, "cannot determine the path of this program")?;
     let mut command = Command::new(program);
-    command.arg("run").arg(&job).arg("--work-dir").arg(folder.join("runs"));
+    command.arg("run").arg(&job).arg("--work-dir").arg(folder.join(format!("runs-{round}")));
+    logs.into_iter().for_each(|filter| {
+        command.env("RUST_LOG", filter);
+    });
     sets.iter().for_each(|set| {
         command.args(["--set", set]);
     });

@@ -27,6 +27,7 @@ use crate::content::{ContentError, SnapshotHead};
 use crate::dedup::{DedupState, Seen};
 use crate::effect::{Conn, Flow, LocalReport, ShardEffect};
 use crate::frame::{Frame, values_reply};
+use crate::lanes::StagedLanes;
 use crate::memory::ShardMemory;
 use crate::parked::ParkedPulls;
 use crate::pass_end::PassEnd;
@@ -199,6 +200,12 @@ impl Shard {
     #[must_use]
     pub fn step(&self) -> Step {
         self.progress.step()
+    }
+
+    /// BSP: the step that its lanes push.
+    #[must_use]
+    pub fn lane_step(&self) -> Option<Step> {
+        self.progress.lanes().map(StagedLanes::step)
     }
 
     pub(crate) fn progress(&self) -> &PhaseProgress {

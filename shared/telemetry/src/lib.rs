@@ -18,3 +18,6 @@ pub mod descriptors;
 pub mod logs;
 pub mod recovery;
 pub mod rotate;
+
+/// Target of the events that time each step. `RUST_LOG=info,heddle_steps=trace` shows them.
+pub const STEP_TIMES: &str = "heddle_steps";

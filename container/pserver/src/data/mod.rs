@@ -12,6 +12,7 @@ mod peer_streams;
 mod pending_handshakes;
 mod receive_buffer;
 mod reply_buffer;
+mod step_times;
 mod thread;
 
 use std::io;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use super::handshake::Expected;
 use super::peer_streams::PeerStreams;
 use super::reply_buffer::ReplyBuffer;
+use super::step_times::PushTimes;
 use crate::message::{
     CoordinatorInput, DataAnswer, DataCommand, DataReport, ThreadCounters, ThreadState,
 };
@@ -61,6 +62,7 @@ pub(super) struct DataThread {
     fills: Cell<bool>,
     /// Streams to backups; none without replicas.
     pub(super) streams: PeerStreams,
+    pub(super) times: PushTimes,
 }
 
 /// The part of a connection that other tasks of the thread use.
@@ -89,6 +91,7 @@ impl DataThread {
             started: Instant::now(),
             fills: Cell::new(false),
             streams: PeerStreams::new(setup.member, setup.timeout),
+            times: PushTimes::new(),
         }
     }
 

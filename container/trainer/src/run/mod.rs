@@ -9,6 +9,7 @@ mod plane;
 mod record_time;
 mod reports;
 mod status;
+mod step_times;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trainer;

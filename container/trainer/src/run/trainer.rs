@@ -27,6 +27,7 @@ use super::pipeline::{Pipeline, PipelineAction};
 use super::plane::{DataPlane, detoured};
 use super::reports::LoopReports;
 use super::status::SharedStatus;
+use super::step_times::StepTimes;
 use super::work::{Readiness, RunningTask, TrainerWork};
 use crate::algorithm::Algorithm;
 use crate::feed::{FeedId, FeedItem};
@@ -46,6 +47,7 @@ pub(super) struct Trainer<P> {
     begun: Option<Era>,
     /// No more steps are computed.
     drained: bool,
+    times: StepTimes,
 }
 
 impl<P: DataPlane> Trainer<P> {
@@ -68,6 +70,7 @@ impl<P: DataPlane> Trainer<P> {
             work: None,
             begun: None,
             drained: false,
+            times: StepTimes::new(),
         }
     }
 
@@ -360,6 +363,7 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     fn pulled(&mut self, pull: PullId, mut items: Vec<PullItem>) {
+        self.times.pulled(pull);
         let Some(work) = &mut self.work else { return };
         if matches!(work.ready, Readiness::Constants(waited) if waited == pull) {
             let kind = work.kind;
@@ -394,6 +398,7 @@ impl<P: DataPlane> Trainer<P> {
 
     fn reached(&mut self, unit: Unit, step: Step, cut: CutId) {
         self.reports.passed(cut);
+        self.times.reached(unit, step);
         let Some(work) = &mut self.work else { return };
         if let Some(pipeline) = work.pipeline(unit) {
             pipeline.reached(step);
@@ -468,16 +473,19 @@ impl<P: DataPlane> Trainer<P> {
             let Some(pipeline) = work.pipeline(unit) else {
                 return;
             };
+            let begun = self.times.clock();
             let action = next_action(pipeline, &mut *self.algorithm, attempt, &self.status);
             match action {
                 None => return,
                 Some(PipelineAction::Pull(at, items)) => {
                     self.pulls += 1;
                     let pull = PullId(self.pulls);
+                    self.times.asked(pull, unit);
                     self.plane.send(DataRequest::Pull { era, pull, at, items });
                     pipeline.pulling(pull);
                 }
                 Some(PipelineAction::Push(push)) => {
+                    self.times.pushed(unit, push.step, begun);
                     self.plane.send(DataRequest::PushStep { era, unit, push });
                 }
                 Some(PipelineAction::Computed) => self.stepped(),
