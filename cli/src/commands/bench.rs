@@ -84,7 +84,7 @@ struct TrainArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<String>,
     /// Time the parts of a step instead: pull, compute, push, waiting for lanes, apply; in bsp, ssp and asp
-    #[arg(long)]
+    #[arg(long, conflicts_with = "rounds")]
     steps: bool,
     /// Local folder for data, checkpoints and models; what is written is removed [default: the current one]
     #[arg(long, value_name = "DIR")]
@@ -174,8 +174,8 @@ fn steps_of_runs(args: &TrainArgs, json: bool) -> CommandResult {
     let mut rows =
         vec![["mode", "part", "p50 us", "p99 us", "samples"].map(str::to_owned).to_vec()];
     for mode in ["bsp", "ssp", "asp"] {
-        let mut sets = vec![format!("training.consistency={mode:?}")];
-        sets.extend_from_slice(&args.set);
+        let mut sets = args.set.clone();
+        sets.push(format!("training.consistency={mode:?}"));
         run_job(&folder.0, mode, &sets, Some(steps::LOG_FILTER))?;
         let runs = folder.0.join(format!("runs-{mode}"));
         let parts =
