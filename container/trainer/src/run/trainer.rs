@@ -128,6 +128,7 @@ impl<P: DataPlane> Trainer<P> {
         let order = task_order(&self.spec, phase.no, tasks);
         let work = TrainerWork::new(era, phase.sharing, kind, settings, ready, order);
         self.work = Some(TrainerWork { places, ..work });
+        self.times = StepTimes::new();
         self.status.begin_phase();
     }
 
