@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use heddle_channel::{ChannelStream, PeerTimeout};
 use heddle_fail_points::fail_point;
-use heddle_protocol::frame::{FrameError, Header, Kind, flags};
+use heddle_protocol::frame::{FrameError, Kind, flags};
 use heddle_protocol::handshake::Verdict;
-use heddle_protocol::ids::{ShardId, Step};
 use heddle_shard::{Conn, Flow};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -16,7 +15,6 @@ use tokio::net::TcpStream;
 use super::handshake::{self, Denied};
 use super::pending_handshakes::PendingHandshake;
 use super::receive_buffer::ReceiveBuffer;
-use super::step_times::HandledPush;
 use super::thread::{DataThread, TrainerConnection};
 
 /// Replies that may wait for a slow peer before reading of its requests stops.
@@ -174,13 +172,12 @@ impl FrameLoop<'_> {
                 kind = format_args!("{:?}", frame.header.kind),
                 step = frame.header.step,
             );
-            let push = self.timed(&frame.header);
+            let push = self.thread.times.begin(&frame.header, &self.thread.shards);
             let flow = self
                 .thread
                 .with_shards(Some(self.conn), |shards, _, out| shards.on_frame(&frame, out));
             if let Some(push) = push {
-                let step = self.lane_step(push.shard);
-                self.thread.times.handled(push, step);
+                self.thread.times.handled(push, &self.thread.shards);
             }
             match flow {
                 Flow::Taken => {
@@ -202,22 +199,6 @@ impl FrameLoop<'_> {
             self.thread.publish();
         }
         Ok(())
-    }
-
-    /// The clock of a push, where steps are timed.
-    fn timed(&self, header: &Header) -> Option<HandledPush> {
-        let is_timed = self.thread.times.is_on() && matches!(header.kind, Kind::Push | Kind::Done);
-        is_timed.then(|| HandledPush {
-            shard: header.shard,
-            is_last: header.kind == Kind::Done,
-            step: self.lane_step(header.shard),
-            begun: Instant::now(),
-        })
-    }
-
-    fn lane_step(&self, shard: ShardId) -> Option<Step> {
-        let shards = self.thread.shards.borrow();
-        shards.shards().find(|own| own.id() == shard)?.lane_step()
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{ShardId, Step};
+use heddle_shard::ShardSet;
 use heddle_telemetry::STEP_TIMES;
 use tracing::Level;
 
@@ -18,12 +20,12 @@ pub(super) struct PushTimes {
 
 /// A push, or the end of a lane's pushes, that is being handled.
 pub(super) struct HandledPush {
-    pub(super) shard: ShardId,
+    shard: ShardId,
     /// BSP: its lane is done with the step.
-    pub(super) is_last: bool,
+    is_last: bool,
     /// BSP: the step before it.
-    pub(super) step: Option<Step>,
-    pub(super) begun: Instant,
+    step: Option<Step>,
+    begun: Instant,
 }
 
 impl PushTimes {
@@ -32,15 +34,22 @@ impl PushTimes {
         Self { is_on, first: RefCell::default() }
     }
 
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on
+    /// A frame is about to be handled. Its clock, if it is timed.
+    pub(super) fn begin(&self, header: &Header, shards: &RefCell<ShardSet>) -> Option<HandledPush> {
+        let is_timed = self.is_on && matches!(header.kind, Kind::Push | Kind::Done);
+        is_timed.then(|| HandledPush {
+            shard: header.shard,
+            is_last: header.kind == Kind::Done,
+            step: lane_step(shards, header.shard),
+            begun: Instant::now(),
+        })
     }
 
-    /// A push was handled. `step`: of its shard, in BSP.
-    pub(super) fn handled(&self, push: HandledPush, step: Option<Step>) {
+    /// It was handled.
+    pub(super) fn handled(&self, push: HandledPush, shards: &RefCell<ShardSet>) {
         let HandledPush { shard, is_last, step: before, begun } = push;
         let apply_us = begun.elapsed().as_micros() as u64;
-        let (Some(before), Some(step)) = (before, step) else {
+        let (Some(before), Some(step)) = (before, lane_step(shards, shard)) else {
             return tracing::trace!(target: STEP_TIMES, apply_us, "push_applied");
         };
         if is_last {
@@ -55,4 +64,9 @@ impl PushTimes {
             }
         }
     }
+}
+
+/// BSP: the step that the lanes of a shard push.
+fn lane_step(shards: &RefCell<ShardSet>, shard: ShardId) -> Option<Step> {
+    shards.borrow().shards().find(|own| own.id() == shard)?.lane_step()
 }
