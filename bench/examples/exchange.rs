@@ -12,7 +12,7 @@ use clap::Parser;
 use heddle_bench::Samples;
 use heddle_bench::peer::{TrainerPeer, pserver, sparse_pserver};
 use heddle_bench::random::SplitMix;
-use heddle_bench::requests::{Request, Requests};
+use heddle_bench::requests::{Request, Requests, position_words};
 use heddle_optimizer::Optimizer;
 use heddle_protocol::ids::ShardId;
 use heddle_protocol::job_spec::position::{position_of_key, shard_of_position};
@@ -58,7 +58,7 @@ enum End {
 
 fn main() -> io::Result<()> {
     let end = End::parse();
-    let lines = io::stdin().lock().lines();
+    let mut lines = io::stdin().lock().lines();
     match end {
         End::Server { rows, threads } => {
             let server = match rows {
@@ -80,7 +80,6 @@ fn main() -> io::Result<()> {
             }
             let requests = worker.requests(index, rows, size);
             println!("ready");
-            let mut lines = lines;
             lines.next();
             let mut values = vec![1e-6; if rows.is_some() { size * COLS } else { size / 4 }];
             let mut run = |limit: Duration| worker.run(&requests, &mut values, window, limit);
@@ -108,6 +107,11 @@ fn processor_seconds() -> f64 {
     seconds(used.user_time()) + seconds(used.system_time())
 }
 
+/// Values of a data thread's part of a request, of those that are left. A dense table has one part.
+fn own_values(positions: &[u32], left: usize) -> usize {
+    if positions.is_empty() { left } else { positions.len() / 2 * COLS }
+}
+
 /// Connections to all data threads.
 struct Worker {
     peers: Vec<TrainerPeer>,
@@ -120,15 +124,12 @@ type Parts = Vec<Vec<u32>>;
 impl Worker {
     /// The positions of rows, each with the data thread that has its shard.
     fn parts(&self, keys: impl Iterator<Item = u64>) -> Parts {
-        let mut positions: Vec<u64> = keys.map(position_of_key).collect();
-        positions.sort_unstable();
-        let shards = self.peers.len() as u32;
         let mut parts = vec![Vec::new(); self.peers.len()];
-        for position in positions {
-            let words = [position as u32, (position >> 32) as u32];
-            parts[shard_of_position(position, shards).0 as usize].extend(words);
+        for position in keys.map(position_of_key) {
+            let shard = shard_of_position(position, self.peers.len() as u32);
+            parts[shard.0 as usize].push(position);
         }
-        parts
+        parts.into_iter().map(position_words).collect()
     }
 
     fn create(&mut self, rows: u64) -> io::Result<()> {
@@ -178,8 +179,7 @@ impl Worker {
     fn ask(&mut self, parts: &Parts, values: &[f32]) -> io::Result<()> {
         let mut rest = values;
         for (peer, positions) in self.peers.iter_mut().zip(parts) {
-            let own = if positions.is_empty() { rest.len() } else { positions.len() / 2 * COLS };
-            let (own, after) = rest.split_at(own);
+            let (own, after) = rest.split_at(own_values(positions, rest.len()));
             peer.request(Request { is_push: self.push, positions }, own)?;
             rest = after;
         }
@@ -189,8 +189,8 @@ impl Worker {
     fn take(&mut self, parts: &Parts, values: &mut [f32]) -> io::Result<()> {
         let mut rest = values;
         for (peer, positions) in self.peers.iter_mut().zip(parts) {
-            let own = if positions.is_empty() { rest.len() } else { positions.len() / 2 * COLS };
-            let (own, after) = rest.split_at_mut(own);
+            let count = own_values(positions, rest.len());
+            let (own, after) = rest.split_at_mut(count);
             peer.reply(Request { is_push: self.push, positions }, own)?;
             rest = after;
         }

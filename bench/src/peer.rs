@@ -263,11 +263,12 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn push(&mut self, start: u64, values: &[f32]) -> io::Result<()> {
-        self.request_push(start, values)?;
-        self.acknowledged(values.len().div_ceil(PART_VALUES_MAX))
+        let parts = self.request_push(start, values)?;
+        self.acknowledged(parts)
     }
 
-    fn request_push(&mut self, start: u64, values: &[f32]) -> io::Result<()> {
+    /// Returns the number of parts.
+    fn request_push(&mut self, start: u64, values: &[f32]) -> io::Result<usize> {
         let parts = values.len().div_ceil(PART_VALUES_MAX);
         for (n, part) in values.chunks(PART_VALUES_MAX).enumerate() {
             let mut header = self.header(Kind::Push);
@@ -278,7 +279,7 @@ impl TrainerPeer {
             self.send(&header, &[], part)?;
         }
         self.step += 1;
-        Ok(())
+        Ok(parts)
     }
 
     /// One step: a gradient for these rows.
@@ -300,16 +301,15 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses the request.
     pub fn push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<()> {
-        self.request_push_positions(positions, values)?;
-        let part = part_values(positions.len() / 2, values.len());
-        self.acknowledged(values.len().div_ceil(part))
+        let parts = self.request_push_positions(positions, values)?;
+        self.acknowledged(parts)
     }
 
-    fn request_push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<()> {
-        let rows = positions.len() / 2;
-        let part = part_values(rows, values.len());
-        let part_rows = part / (values.len() / rows);
-        let parts = positions.chunks(2 * part_rows).zip(values.chunks(part));
+    /// Returns the number of parts.
+    fn request_push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<usize> {
+        let cols = values.len() / (positions.len() / 2);
+        let rows = PART_VALUES_MAX / cols;
+        let parts = positions.chunks(2 * rows).zip(values.chunks(rows * cols));
         let count = parts.len();
         for (n, (positions, values)) in parts.enumerate() {
             let mut header = self.positions_header(Kind::Push, positions);
@@ -319,7 +319,7 @@ impl TrainerPeer {
             self.send(&header, positions, values)?;
         }
         self.step += 1;
-        Ok(())
+        Ok(count)
     }
 
     /// Fills `values` with these rows of a sparse table, in pieces that are all asked for at once. `positions` as for
@@ -333,9 +333,8 @@ impl TrainerPeer {
     }
 
     fn request_pull_positions(&mut self, positions: &[u32], values: usize) -> io::Result<()> {
-        let rows = positions.len() / 2;
-        let part_rows = part_values(rows, values) / (values / rows);
-        for positions in positions.chunks(2 * part_rows) {
+        let rows = PART_VALUES_MAX / (values / (positions.len() / 2));
+        for positions in positions.chunks(2 * rows) {
             let header = self.positions_header(Kind::Pull, positions);
             self.send(&header, positions, &[])?;
         }
@@ -351,7 +350,7 @@ impl TrainerPeer {
     }
 
     fn acknowledged(&mut self, parts: usize) -> io::Result<()> {
-        (0..parts).try_for_each(|_| self.accepted())
+        (0..parts).try_for_each(|_| self.reply_with(&mut []))
     }
 
     /// Fills `values` with the rows from `start` on, in pieces that are all asked for at once.
@@ -386,11 +385,6 @@ impl TrainerPeer {
             }
         }
         Ok(())
-    }
-
-    /// A reply that accepts, without values.
-    fn accepted(&mut self) -> io::Result<()> {
-        self.reply_with(&mut [])
     }
 
     /// A reply that accepts, and its values: one read where both are there.
@@ -428,25 +422,20 @@ impl Requests for TrainerPeer {
     fn request(&mut self, request: Request<'_>, values: &[f32]) -> io::Result<()> {
         let Request { is_push, positions } = request;
         match (is_push, positions.is_empty()) {
-            (true, true) => self.request_push(0, values),
+            (true, true) => self.request_push(0, values).map(drop),
             (false, true) => self.request_pull(0, values.len()),
-            (true, false) => self.request_push_positions(positions, values),
+            (true, false) => self.request_push_positions(positions, values).map(drop),
             (false, false) => self.request_pull_positions(positions, values.len()),
         }
     }
 
     fn reply(&mut self, request: Request<'_>, values: &mut [f32]) -> io::Result<()> {
-        let rows = request.positions.len() / 2;
-        let part = if rows == 0 { PART_VALUES_MAX } else { part_values(rows, values.len()) };
+        // A part has whole rows; one of a dense table, of one column, any number of values.
+        let cols = values.len().checked_div(request.positions.len() / 2).unwrap_or(1);
+        let part = PART_VALUES_MAX / cols * cols;
         if request.is_push {
             return self.acknowledged(values.len().div_ceil(part));
         }
         values.chunks_mut(part).try_for_each(|piece| self.reply_with(piece))
     }
-}
-
-/// Values of a part, which has whole rows; all values are of this number of rows.
-fn part_values(rows: usize, values: usize) -> usize {
-    let cols = values / rows;
-    PART_VALUES_MAX / cols * cols
 }

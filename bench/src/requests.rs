@@ -11,6 +11,14 @@ pub struct Request<'a> {
     pub positions: &'a [u32],
 }
 
+/// These positions as a request names them: ascending, each once, two words each.
+#[must_use]
+pub fn position_words(mut positions: Vec<u64>) -> Vec<u32> {
+    positions.sort_unstable();
+    positions.dedup();
+    positions.into_iter().flat_map(|p| [p as u32, (p >> 32) as u32]).collect()
+}
+
 /// An end of a connection that asks and is answered, in the order of its requests.
 pub trait Requests {
     /// Sends a push of these values, or asks for as many.

@@ -17,6 +17,7 @@ use crate::measurement::{Measurement, Samples, timed};
 use crate::peer::{TrainerPeer, sparse_pserver, wait};
 use crate::random::SplitMix;
 use crate::raw_peer::RawPeer;
+use crate::requests::position_words;
 
 /// Columns of a long row.
 const COLS: usize = 16;
@@ -46,11 +47,9 @@ pub fn measure(rows: u32, dir: &Path, rounds: usize) -> io::Result<Vec<Measureme
 
 /// Sorted positions of keys as words, and how many.
 fn positions(keys: impl Iterator<Item = u64>) -> (Vec<u32>, usize) {
-    let mut positions: Vec<u64> = keys.map(position_of_key).collect();
-    positions.sort_unstable();
-    positions.dedup();
-    let count = positions.len();
-    (positions.into_iter().flat_map(|p| [p as u32, (p >> 32) as u32]).collect(), count)
+    let words = position_words(keys.map(position_of_key).collect());
+    let count = words.len() / 2;
+    (words, count)
 }
 
 /// Random rows of those with the keys below `rows`.

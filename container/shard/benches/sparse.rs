@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use heddle_bench::random::SplitMix;
+use heddle_bench::requests::position_words;
 use heddle_bench::table::{BenchShard, KEYS, ftrl};
 use heddle_protocol::job_spec::position::position_of_key;
 
@@ -33,18 +34,18 @@ fn main() {
     for target in [largest / 100, largest / 10, largest] {
         while rows < target {
             let count = (target - rows).min(KEYS as u64);
-            let words = positions((rows..rows + count).map(position_of_key).collect());
+            let words = position_words((rows..rows + count).map(position_of_key).collect());
             longest = longest.max(timed(|| push(&mut bench, &words)));
             rows += count;
         }
         let (mut pushes, mut pulls) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let mut request = || (0..KEYS).map(|_| position_of_key(random.bits() % rows)).collect();
-            let words = positions(request());
+            let words = position_words(request());
             pushes.push(
                 timed(|| push(&mut bench, &words)).as_nanos() as f64 / (words.len() / 2) as f64,
             );
-            let words = positions(request());
+            let words = position_words(request());
             pulls.push(
                 timed(|| bench.pull(&words).expect("answered")).as_nanos() as f64
                     / (words.len() / 2) as f64,
@@ -69,11 +70,4 @@ fn timed(work: impl FnOnce()) -> Duration {
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
-}
-
-/// Sorted distinct positions as the words of a frame.
-fn positions(mut positions: Vec<u64>) -> Vec<u32> {
-    positions.sort_unstable();
-    positions.dedup();
-    positions.into_iter().flat_map(|p| [p as u32, (p >> 32) as u32]).collect()
 }
