@@ -6,6 +6,7 @@
 //! two seconds. No decision depends on it and no failure of it stops the job. Other events of the last two seconds of an attempt,
 //! or during an outage of HDFS, may be missing. The journal has the records that decide about the job.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,13 @@ impl AttemptHistory {
             history: History { first_figures: None, ..view.history.clone() },
             events,
         }
+    }
+
+    /// Hosts of the containers that have ended.
+    #[must_use]
+    pub fn hosts(&self) -> BTreeSet<String> {
+        let placements = self.history.ended.iter().filter_map(|ended| ended.placement.as_ref());
+        placements.map(|placement| placement.node.clone()).collect()
     }
 
     /// Puts recoveries and checkpoints of earlier attempts before its own.

@@ -157,6 +157,7 @@ impl<C: ContainerSource> Driver<C> {
 
     /// Runs the job from its first event to its end. Returns the outcome and the last view.
     pub async fn run(mut self, first: Event) -> (Outcome, view::JobView) {
+        self.cluster.used_before(self.about.past.hosts());
         self.on(first);
         while self.outcome.is_none() {
             let wait = self.core.next_deadline().map_or(VIEW_LATEST, |at| {

@@ -6,6 +6,8 @@
 pub mod local;
 pub mod yarn;
 
+use std::collections::BTreeSet;
+
 use heddle_am_core::{ContainerName, ContainerOrder, Event};
 use heddle_protocol::ids::Member;
 use heddle_protocol::view::Placement;
@@ -22,6 +24,8 @@ pub trait ContainerSource {
     fn connection_closed(&mut self, _member: Member) {}
     /// Reports the finished share of the job, 0 … 1, for display.
     fn progress(&mut self, _done: f32) {}
+    /// Containers of earlier attempts were on these hosts, which those attempts may have excluded.
+    fn used_before(&mut self, _hosts: BTreeSet<String>) {}
     /// The container of a member, for display; also after its end.
     fn placement(&self, _member: Member) -> Option<Placement> {
         None

@@ -179,6 +179,12 @@ impl ApplicationMaster {
         self.session.exclude(hosts);
     }
 
+    /// Names hosts that an earlier attempt may have excluded: the ResourceManager hands its exclusions to the next one. A host
+    /// that this attempt does not exclude itself is admitted again. Hosts of recovered containers need not be named.
+    pub fn may_be_excluded(&mut self, hosts: impl IntoIterator<Item = String>) {
+        self.session.may_be_excluded(hosts);
+    }
+
     /// Requests a change of a container. Its result is [`AmEvent::Updated`] or [`AmEvent::UpdateFailed`].
     pub fn update(&mut self, id: ContainerId, update: Update) {
         self.session.update(id, update);

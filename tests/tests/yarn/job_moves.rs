@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::JobView;
-use heddle_tests::hadoop::{Cluster, Options, Shared};
+use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
 use heddle_tests::logs::{KILLS, LOST_NODE};
@@ -77,6 +77,15 @@ fn scale(job: &YarnJob<'_>, id: &str, pservers: u32) -> Result<()> {
     Ok(())
 }
 
+/// The processes on a node without the ApplicationMaster.
+fn on_another_node(processes: &[Process]) -> Result<Vec<Process>> {
+    let leads = processes.iter().find(|process| process.slot.is_none());
+    let leads = leads.context("an ApplicationMaster")?.node;
+    let elsewhere = processes.iter().find(|process| process.node != leads);
+    let node = elsewhere.context("all containers are on one node")?.node;
+    Ok(processes.iter().filter(|process| process.node == node).cloned().collect())
+}
+
 /// The processes that die, and how many of them have the only copy of a shard: each may cost a rollback of its own.
 fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Process>, usize)> {
     let copies = view.replication.as_ref().context("it is elastic")?;
@@ -89,13 +98,7 @@ fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Proc
         Victim::ApplicationMaster => {
             processes.iter().filter(|process| process.slot.is_none()).cloned().collect()
         }
-        Victim::Node => {
-            let leads = processes.iter().find(|process| process.slot.is_none());
-            let leads = leads.context("an ApplicationMaster")?.node;
-            let elsewhere = processes.iter().find(|process| process.node != leads);
-            let node = elsewhere.context("all containers are on one node")?.node;
-            processes.iter().filter(|process| process.node == node).cloned().collect()
-        }
+        Victim::Node => on_another_node(&processes)?,
     };
     let serves = |process: &Process| {
         let served = process.slot.and_then(|slot| copies.served.get(&slot));
@@ -191,4 +194,47 @@ fn bytes_outlive_kills_while_shards_move() -> Result<()> {
 #[ignore = "nightly: twenty kills"]
 fn bytes_outlive_twenty_kills_while_shards_move() -> Result<()> {
     rounds("moved-often", 20)
+}
+
+/// The ResourceManager hands exclusions of an attempt to the next one.
+#[test]
+fn exclusions_end_with_the_attempt_that_asked_for_them() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let shape = Shape { passes: PASSES_A_ROUND, every: "40 steps", local_data: false };
+    let job = YarnJob::bsp(cluster, "avoided", shape)?;
+    let slow = "step-computed=return(sleep=80,while={slow})";
+    let mut submitted = job.submit(&ELASTIC, slow)?.expecting(KILLS).expecting(LOST_NODE);
+    submitted.wait_for("few pservers", LIMIT, |view| is_spread(view, FEW))?;
+    let lost = on_another_node(&submitted.processes())?;
+    let node = lost[0].node;
+    cluster.kill(node)?;
+    lost.iter().try_for_each(|process| kill9(process.pid))?;
+    // When the job is over, no host is excluded any more.
+    let path = format!("/ws/v1/cluster/apps/{}/appattempts?user.name=root", submitted.id);
+    let excluded = |hosts: &str| {
+        wait_until(format!("excluded: {hosts:?}"), LIMIT, || {
+            let answer = cluster.rm_get(&path)?;
+            let attempts = answer["appAttempts"]["appAttempt"].as_array().context("attempts")?;
+            let last = attempts.last().context("an attempt")?;
+            let is_running = last["appAttemptState"] == "RUNNING";
+            ensure!(is_running && last["blacklistedNodes"] == hosts, "{last}");
+            Ok(())
+        })
+    };
+    excluded(&cluster.host(node))?;
+    // Else the second attempt is given containers there, finds that it cannot reach them, and excludes the node itself.
+    wait_until("the node is lost", LIMIT, || {
+        let metrics = cluster.rm_get("/ws/v1/cluster/metrics")?;
+        ensure!(metrics["clusterMetrics"]["activeNodes"] == 3, "{metrics}");
+        Ok(())
+    })?;
+    kill9(submitted.am(1)?.pid)?;
+    submitted
+        .wait_for("attempt 2 leads", LIMIT, |view| view.attempt.0 == 2 && is_spread(view, FEW))?;
+    excluded("")?;
+    cluster.restart(node)?;
+    cluster.wait_ready()?;
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(shape)
 }

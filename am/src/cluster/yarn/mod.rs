@@ -17,6 +17,8 @@ mod order;
 mod retries;
 mod rm_session;
 
+use std::collections::BTreeSet;
+
 use heddle_am_core::{ContainerName, ContainerOrder};
 use heddle_protocol::ids::Member;
 use heddle_protocol::view::Placement;
@@ -76,6 +78,10 @@ impl ContainerSource for YarnCluster {
 
     fn progress(&mut self, done: f32) {
         self.send(ClusterOrder::Progress(done));
+    }
+
+    fn used_before(&mut self, hosts: BTreeSet<String>) {
+        self.send(ClusterOrder::UsedBefore(hosts));
     }
 
     fn placement(&self, member: Member) -> Option<Placement> {

@@ -1,6 +1,6 @@
 //! Orders of the driver to the session, and the placements of containers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_am_core::{ContainerName, ContainerOrder};
@@ -23,6 +23,8 @@ pub(super) enum ClusterOrder {
     ConnectionClosed(Member),
     /// The finished share of the job.
     Progress(f32),
+    /// Earlier attempts may have excluded these hosts.
+    UsedBefore(BTreeSet<String>),
     /// Unregister.
     Finish(Finish),
 }

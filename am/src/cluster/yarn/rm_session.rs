@@ -274,8 +274,10 @@ impl RmSession {
     }
 
     fn order(&mut self, am: &mut ApplicationMaster, order: ClusterOrder) {
-        let Some(ClusterOrder::Container(order)) = self.order_to_a_node(order) else {
-            return;
+        let order = match self.order_to_a_node(order) {
+            Some(ClusterOrder::Container(order)) => order,
+            Some(ClusterOrder::UsedBefore(hosts)) => return am.may_be_excluded(hosts),
+            _ => return,
         };
         match order {
             ContainerOrder::Ask(request) => {
@@ -465,16 +467,14 @@ impl RmSession {
     }
 
     fn node(&mut self, report: &NodeReport) {
-        let state = report.state;
+        let (state, host) = (report.state, &report.id.host);
         tracing::info!(node = %report.id, ?state, report.health_report, "node_changed");
         match state {
             // Its containers still run; the containers of a lost or stopped node are reported one by one.
             Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
-                self.send(Event::NodeLeaving { node: report.id.host.clone() });
+                self.send(Event::NodeLeaving { node: host.clone() });
             }
-            Some(NodeState::Running | NodeState::Rebooted) => {
-                self.containers.is_back(&report.id.host)
-            }
+            Some(NodeState::Running | NodeState::Rebooted) => self.containers.is_back(host),
             _ => {}
         }
     }

@@ -6,6 +6,9 @@
 //!   id** is sent again, and the ResourceManager answers from a cache without reading it. So a request is frozen when it
 //!   is first made, and later changes go into the next one.
 //! - A ResourceManager that has lost the attempt needs a registration, then id 0 and all outstanding state.
+//! - Exclusions are increments too, and a ResourceManager hands an attempt's exclusions to the next one
+//!   (`SchedulerApplicationAttempt.transferStateFromPreviousAttempt`), which does not list them. A removal of a host that is
+//!   not excluded has no effect, so each host that may be excluded is removed once.
 //! - A refusal of one row or one release refuses the whole request. The ask or release at fault is found by sending those
 //!   of the refused request one at a time.
 
@@ -79,6 +82,8 @@ pub(super) struct AmSession {
     /// Nodes to exclude, and the nodes that the ResourceManager has excluded.
     excluded: BTreeSet<String>,
     excluded_there: BTreeSet<String>,
+    /// Nodes that it may have excluded as well.
+    may_be_excluded: BTreeSet<String>,
     /// Changes without a result; `true` if a processed request had the change.
     updates: BTreeMap<ContainerId, (Update, bool)>,
     events: Vec<AmEvent>,
@@ -95,6 +100,11 @@ impl AmSession {
         self.excluded = nodes;
     }
 
+    /// Notes nodes that an earlier attempt may have excluded.
+    pub(super) fn may_be_excluded(&mut self, nodes: impl IntoIterator<Item = String>) {
+        self.may_be_excluded.extend(nodes);
+    }
+
     pub(super) fn update(&mut self, id: ContainerId, update: Update) {
         self.updates.insert(id, (update, false));
     }
@@ -103,7 +113,7 @@ impl AmSession {
     pub(super) fn has_news(&self) -> bool {
         self.frozen.is_some()
             || !self.table.is_settled()
-            || self.excluded != self.excluded_there
+            || self.exclusions() != Default::default()
             || self.updates.values().any(|(_, sent)| !sent)
     }
 
@@ -114,19 +124,12 @@ impl AmSession {
         }
         let changes = self.table.changes(&self.suspects);
         let (ask, scheduling_requests) = to_proto(&changes.rows);
-        let additions: Vec<String> =
-            self.excluded.difference(&self.excluded_there).cloned().collect();
-        let removals: Vec<String> =
-            self.excluded_there.difference(&self.excluded).cloned().collect();
-        let blacklist = proto::ResourceBlacklistRequestProto {
-            blacklist_additions: additions,
-            blacklist_removals: removals,
-        };
+        let exclusions = self.exclusions();
         let unsent: Vec<_> = self.updates.iter().filter(|(_, (_, sent))| !sent).collect();
         let request = proto::AllocateRequestProto {
             ask,
             release: changes.releases.iter().map(|id| (*id).into()).collect(),
-            blacklist_request: (blacklist != Default::default()).then_some(blacklist),
+            blacklist_request: (exclusions != Default::default()).then_some(exclusions),
             response_id: Some(self.response_id),
             progress: Some(progress),
             update_requests: unsent
@@ -140,6 +143,17 @@ impl AmSession {
         let excluded = self.excluded.clone();
         self.frozen = Some(Frozen { request: request.clone(), changes, excluded, updates });
         request
+    }
+
+    fn exclusions(&self) -> proto::ResourceBlacklistRequestProto {
+        let there = self.excluded_there.union(&self.may_be_excluded);
+        proto::ResourceBlacklistRequestProto {
+            blacklist_additions: self.excluded.difference(&self.excluded_there).cloned().collect(),
+            blacklist_removals: there
+                .filter(|host| !self.excluded.contains(*host))
+                .cloned()
+                .collect(),
+        }
     }
 
     /// Handles the response to the frozen request.
@@ -232,7 +246,8 @@ impl AmSession {
         if let Some(frozen) = self.frozen.take() {
             self.table.in_doubt(&frozen.changes);
             // The increments may have been applied. Repeating them is harmless.
-            self.excluded_there.clear();
+            self.may_be_excluded.append(&mut self.excluded_there);
+            self.may_be_excluded.extend(frozen.excluded);
         }
     }
 
@@ -290,6 +305,9 @@ impl AmSession {
     fn settle(&mut self, frozen: Frozen) -> BTreeSet<AskId> {
         self.table.processed(&frozen.changes);
         self.excluded_there = frozen.excluded;
+        for host in frozen.request.blacklist_request.unwrap_or_default().blacklist_removals {
+            self.may_be_excluded.remove(&host);
+        }
         for id in frozen.updates {
             if let Some((_, sent)) = self.updates.get_mut(&id) {
                 *sent = true;
@@ -307,7 +325,10 @@ impl AmSession {
         let mut container = container.clone();
         container.container_token.get_or_insert_default();
         match Container::try_from(&container) {
-            Ok(container) => self.events.extend(self.table.recovered(container)),
+            Ok(container) => {
+                self.may_be_excluded([container.node.host.clone()]);
+                self.events.extend(self.table.recovered(container));
+            }
             Err(missing) => self.events.push(AmEvent::Malformed(missing)),
         }
     }

@@ -437,6 +437,37 @@ fn exclusions_are_sent_as_increments() {
 }
 
 #[test]
+fn exclusions_of_an_earlier_attempt_are_removed_once() {
+    let removals = |session: &mut AmSession| {
+        let list = session.request(0.0).blacklist_request.unwrap_or_default();
+        session.answered(&response(&[], &[]));
+        list.blacklist_removals
+    };
+    let mut session = AmSession::default();
+    session.may_be_excluded(["a".to_owned(), "b".to_owned()]);
+    session.exclude(["b".to_owned()].into());
+    assert!(session.has_news());
+    assert_eq!(removals(&mut session), ["a"], "it excludes b itself");
+    assert_eq!((removals(&mut session), session.has_news()), (vec![], false));
+    session.exclude(BTreeSet::new());
+    assert_eq!(removals(&mut session), ["b"]);
+    // Its container was on the node that the first attempt could not reach.
+    session.recovered(&grant(2, 1));
+    assert_eq!(removals(&mut session), ["n1"]);
+    assert!(removals(&mut session).is_empty());
+}
+
+#[test]
+fn exclusion_whose_answer_is_in_doubt_is_removed() {
+    let mut session = AmSession::default();
+    session.exclude(["a".to_owned()].into());
+    session.request(0.0);
+    session.response_id_is(7);
+    session.exclude(BTreeSet::new());
+    assert_eq!(session.request(0.0).blacklist_request.unwrap().blacklist_removals, ["a"]);
+}
+
+#[test]
 fn a_recovered_container_has_no_ask_until_adopted() {
     let mut session = wanting(1);
     let registered = proto::RegisterApplicationMasterResponseProto {
