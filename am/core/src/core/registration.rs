@@ -109,8 +109,10 @@ impl Core {
             return;
         }
         self.send_views_again(slot);
-        // Also while others train: a phase begins without a pserver that serves no shard, and it may serve one later.
-        if matches!(self.stage.kind(), StageKind::Beginning | StageKind::Working) {
+        // Also while others train or wait for a cut: a phase begins without a pserver that serves no shard, and it may serve one
+        // later.
+        if matches!(self.stage.kind(), StageKind::Beginning | StageKind::Idle | StageKind::Working)
+        {
             self.begin_on(slot);
         }
         if let Some(state) = &pserver_state {

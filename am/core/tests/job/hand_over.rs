@@ -280,3 +280,23 @@ fn a_pserver_that_registers_again_gets_the_phase() {
     assert_eq!(begins(&job, member), 1);
     assert_eq!(job.core.view().state, JobState::Running);
 }
+
+/// The phase began without it, and the job waits for a cut before the phase's work begins.
+#[test]
+fn a_pserver_that_was_away_as_a_phase_began_gets_it() {
+    let mut asp = replicated(Consistency::Asp, 3, 1);
+    asp.data.passes = 2;
+    let mut job = Job::started(asp, 1, 0);
+    job.auto.hand_over = false;
+    job.kill(job.pserver(0));
+    let member = job.pserver(0);
+    job.disconnect(member);
+    (job.auto.snap, job.auto.barrier) = (false, false);
+    job.finish_all();
+    let phase = job.core.view().phase;
+    assert_eq!(begins(&job, member), 0, "it is away");
+    job.sent.clear();
+    job.registers(member);
+    assert_eq!((job.core.view().phase, begins(&job, member)), (phase, 1));
+    assert!(job.told(job.trainer(0), 0).is_empty(), "no work begins before the cut");
+}
