@@ -98,6 +98,30 @@ impl IndexKey {
     }
 }
 
+/// Where rows have their cells.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPlanes<'a> {
+    /// Name and cells of each plane.
+    pub(crate) planes: &'a [(&'static str, Range<usize>)],
+    /// Cells of a row in each.
+    pub(crate) cols: usize,
+}
+
+impl RowPlanes<'_> {
+    fn at(&self, plane: &Range<usize>, row: usize) -> Range<usize> {
+        let first = plane.start + row * self.cols;
+        first..first + self.cols
+    }
+
+    /// Starts to load a row's first cache line of each plane.
+    #[inline]
+    fn prefetch(&self, cells: &[f32], row: u32) {
+        for (_, plane) in self.planes {
+            prefetch(&cells[plane.start + row as usize * self.cols]);
+        }
+    }
+}
+
 /// Row numbers by position.
 pub(crate) struct SparseRows {
     /// Positions of the shard.
@@ -160,8 +184,14 @@ impl SparseRows {
             && positions.is_sorted_by(|a, b| joined(*a) < joined(*b))
     }
 
-    /// Replaces `found` by the row number of each position, or [`MISSING`].
-    fn search(&self, cells: &[f32], positions: Positions<'_>, found: &mut Vec<u32>) {
+    /// Replaces `found` by the row number of each position, or [`MISSING`]. Starts to load the rows' cells in these planes.
+    fn search(
+        &self,
+        cells: &[f32],
+        positions: Positions<'_>,
+        rows: RowPlanes<'_>,
+        found: &mut Vec<u32>,
+    ) {
         found.clear();
         let plane = &cells[self.plane.clone()];
         let place = |words: &[u32; 2]| self.key.place(joined(*words));
@@ -179,7 +209,10 @@ impl SparseRows {
             let first = found.len();
             found.extend(starts[..block.len()].iter().map(|start| {
                 let candidate = self.index.candidate(*start);
-                let row = candidate.inspect(|row| prefetch(&plane[*row as usize * POSITION_CELLS]));
+                let row = candidate.inspect(|row| {
+                    prefetch(&plane[*row as usize * POSITION_CELLS]);
+                    rows.prefetch(cells, *row);
+                });
                 row.unwrap_or(MISSING)
             }));
             for (row, position) in found[first..].iter_mut().zip(block) {
@@ -200,11 +233,12 @@ impl SparseRows {
         &mut self,
         cells: &[f32],
         positions: Positions<'_>,
+        rows: RowPlanes<'_>,
         sums: &[f32],
         is_whole: bool,
     ) -> Result<PushedRows, TableIsFull> {
         let mut found = self.found.take();
-        self.search(cells, positions, &mut found);
+        self.search(cells, positions, rows, &mut found);
         let missing = found.iter().filter(|row| **row == MISSING).count();
         let room = if is_whole { (self.limits.rows_max - self.len) as usize } else { 0 };
         if missing > room && is_whole && self.limits.when_full == TableFull::Fail {
@@ -230,13 +264,12 @@ impl SparseRows {
         Ok(PushedRows { rows: found, kept, old_len, created, dropped })
     }
 
-    /// Creates the new rows of a push (positions, initial values, state) and counts the dropped ones. `planes` are values and state, `cols` cells a row.
+    /// Creates the new rows of a push (positions, initial values, state) and counts the dropped ones.
     pub(crate) fn create(
         &mut self,
         cells: &mut [f32],
         pushed: &PushedRows,
-        planes: &[(&'static str, Range<usize>)],
-        cols: usize,
+        rows: RowPlanes<'_>,
         rule: &Rule,
     ) {
         debug_assert_eq!(self.len, pushed.old_len);
@@ -246,14 +279,11 @@ impl SparseRows {
             let at = self.plane.start + row * POSITION_CELLS;
             cells[at] = f32::from_bits(*position as u32);
             cells[at + 1] = f32::from_bits((position >> 32) as u32);
-            let own = |n: usize| {
-                let plane = planes.get(n).map(|(_, plane)| plane.start + row * cols);
-                plane.map_or(0..0, |start| start..start + cols)
-            };
+            let own = |n: usize| rows.planes.get(n).map_or(0..0, |(_, plane)| rows.at(plane, row));
             let [values, first, second] = cells
                 .get_disjoint_mut([own(0), own(1), own(2)])
                 .expect("planes are consecutive in the arena");
-            self.start.fill(*position, cols, values);
+            self.start.fill(*position, rows.cols, values);
             first.fill(0.0);
             second.fill(0.0);
             rule.begin(values, [first, second]);
@@ -269,18 +299,18 @@ impl SparseRows {
         self.found.set(pushed.rows);
     }
 
-    /// Appends the values of these positions; `values` is the plane.
+    /// Appends the values of these positions, which are in the first plane.
     pub(crate) fn gather(
         &self,
         cells: &[f32],
         positions: Positions<'_>,
-        values: Range<usize>,
-        cols: usize,
+        values: RowPlanes<'_>,
         out: &mut Vec<f32>,
     ) {
-        let plane = &cells[values];
+        let cols = values.cols;
+        let plane = &cells[values.planes[0].1.clone()];
         let mut found = self.found.take();
-        self.search(cells, positions, &mut found);
+        self.search(cells, positions, values, &mut found);
         let mut blocks = found.chunks(SEARCH_BLOCK).zip(positions.chunks(SEARCH_BLOCK)).peekable();
         while let Some((rows, positions)) = blocks.next() {
             if let Some((next, _)) = blocks.peek() {

@@ -11,7 +11,7 @@ use heddle_protocol::job_spec::{TableKind, TableSpec, shard_rows};
 use crate::arena::{Arena, units_of};
 use crate::copy_on_write::{Full, UNIT};
 use crate::sparse_rows::{
-    POSITION_CELLS, Positions, RowStart, SliceSetup, SparseRows, TableIsFull,
+    POSITION_CELLS, Positions, RowPlanes, RowStart, SliceSetup, SparseRows, TableIsFull,
 };
 use heddle_optimizer::{Initialiser, Rule, prefetch_cells};
 
@@ -301,7 +301,9 @@ impl TableSlice {
         }
         let cols = self.cols;
         let is_whole = self.filled.is_none();
-        let pushed = sparse.rows_for_push(arena.cells(), positions, gradient.sums, is_whole)?;
+        let rows = RowPlanes { planes: &self.planes, cols };
+        let pushed =
+            sparse.rows_for_push(arena.cells(), positions, rows, gradient.sums, is_whole)?;
         let touched = self.planes.iter().flat_map(|(_, plane)| {
             pushed.rows.iter().filter(|row| **row < snapshot_rows).map(|&row| {
                 let at = plane.start + row as usize * cols;
@@ -315,7 +317,7 @@ impl TableSlice {
                 return Err(full.into());
             }
         };
-        sparse.create(cells, &pushed, &self.planes, cols, &self.rule);
+        sparse.create(cells, &pushed, rows, &self.rule);
         let sums = pushed.kept.as_deref().unwrap_or(gradient.sums);
         self.apply_keys(cells, rule, &pushed.rows, SummedGradient { sums, ..gradient });
         sparse.recycle(pushed);
@@ -427,8 +429,8 @@ impl TableSlice {
     /// Appends the values of the keyed rows to `out`, one row after the other. Keys of a sparse table are two words each.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
         if let Some(sparse) = &self.sparse {
-            let values = self.planes[0].1.clone();
-            return sparse.gather(arena.cells(), keys.as_chunks().0, values, self.cols, out);
+            let values = RowPlanes { planes: &self.planes[..1], cols: self.cols };
+            return sparse.gather(arena.cells(), keys.as_chunks().0, values, out);
         }
         self.collect(&arena.cells()[self.planes[0].1.clone()], keys, out);
     }
