@@ -42,8 +42,11 @@ impl RowSet {
 
     /// Removes all.
     pub(crate) fn clear(&mut self) {
-        self.words.fill(0);
-        self.summary.fill(0);
+        for (summary, words) in self.summary.iter_mut().zip(self.words.chunks_mut(64)) {
+            if std::mem::take(summary) != 0 {
+                words.fill(0);
+            }
+        }
     }
 
     /// The lowest number not below `row`.
@@ -66,6 +69,11 @@ impl RowSet {
             mask = u64::MAX;
         }
         None
+    }
+
+    /// The numbers from `row` on, ascending.
+    pub(crate) fn rows(&self, row: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.next(row), |row| self.next(row + 1))
     }
 
     /// The first run of consecutive numbers not below `row`, at most `len_max` long: its first number and the one after its

@@ -1,15 +1,16 @@
 //! The gradients of a BSP step, added up: for each table the sums of the rows that the step's lanes named. Of a table whose
 //! rule keeps the least row, they are the least of the pushed rows instead.
 //!
-//! What is held follows from the rows of the step, not from the length of the table, until a step names that share of rows at which a
-//! plain array is smaller. Sums are added in the order of the calls, whatever holds them, so they have the same bits.
+//! Sums are added in the order of the calls, so they have the same bits whatever parts come together.
 
 use std::ops::Range;
 
+use heddle_optimizer::{is_less, prefetch};
+
+use crate::cells::Cells;
 use crate::rowset::RowSet;
-use crate::sparse_rows::joined;
+use crate::sparse_rows::{Positions, joined};
 use crate::table::{NoRoom, TableSlice, Target};
-use heddle_optimizer::is_less;
 
 /// Marks an empty slot of the hash table.
 const EMPTY: u32 = u32::MAX;
@@ -17,106 +18,80 @@ const EMPTY: u32 = u32::MAX;
 /// The sums of one table.
 #[derive(Default)]
 pub(crate) struct StepSums {
-    keyed: KeyedSums<u32>,
-    /// Those of a sparse table.
-    positions: KeyedSums<u64>,
-    /// In use once a range was named, or more rows than the keyed form is good for.
+    /// Of a dense table, from its first gradient on.
     dense: Option<Box<DenseSums>>,
+    /// Of a sparse table.
+    positions: PositionSums,
 }
 
-/// Rows by key: an open-addressing table of indexes into lists.
+/// A sum for each row of the slice. Memory is touched where a step has named a row.
+struct DenseSums {
+    /// `[rows × cols]`: zeros, but for the named rows.
+    sums: Cells,
+    named: RowSet,
+    /// A gradient of the step named a range of rows.
+    ranged: bool,
+    /// Rows that are taken together by key, and their sums.
+    keys: Vec<u32>,
+    gathered: Vec<f32>,
+}
+
+/// Rows by position: an open-addressing table of indexes into lists.
 #[derive(Default)]
-struct KeyedSums<K> {
+struct PositionSums {
     /// Index into `keys`; [`EMPTY`] where there is none. A power of two, at least twice the keys.
     slots: Vec<u32>,
-    /// Row numbers of the whole table or positions, in the order in which they were first named.
-    keys: Vec<K>,
+    /// Positions, in the order in which they were first named.
+    keys: Vec<u64>,
     /// `[keys × cols]`.
     sums: Vec<f32>,
-}
-
-/// All rows of the slice.
-struct DenseSums {
-    sums: Vec<f32>,
-    named: RowSet,
 }
 
 impl StepSums {
     /// Adds a gradient: `sums: [target × cols]`.
     pub(crate) fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
-        let dense = match target {
-            Target::Positions(positions) => {
-                let positions = positions.iter().map(|position| joined(*position));
-                return self.positions.add(table, positions, sums);
-            }
-            Target::Rows { .. } => true,
-            // A key takes its number, two slots and its sums; the plain array a sum and a bit for each row.
-            Target::Keys(keys) => {
-                (self.keyed.keys.len() + keys.len()) * (3 + table.cols) > table.values_len()
-            }
-        };
-        if dense && self.dense.is_none() {
-            let mut dense = DenseSums::new(table);
-            dense.add(table, Target::Keys(&self.keyed.keys), &self.keyed.sums);
-            self.keyed.clear();
-            self.dense = Some(Box::new(dense));
+        if let Target::Positions(positions) = target {
+            return self.positions.add(table, positions, sums);
         }
-        match (&mut self.dense, target) {
-            (Some(dense), _) => dense.add(table, target, sums),
-            (None, Target::Keys(keys)) => self.keyed.add(table, keys.iter().copied(), sums),
-            (None, Target::Rows { .. } | Target::Positions(_)) => {
-                debug_assert!(false, "a range makes the sums dense, positions are added above");
-            }
-        }
+        let dense = self.dense.get_or_insert_with(|| Box::new(DenseSums::new(table)));
+        dense.add(table, target, sums);
     }
 
     /// Brings the rows into ascending order: [`Self::take`] may be called from then on.
     pub(crate) fn seal(&mut self, cols: usize) {
-        self.keyed.sort(cols);
         self.positions.sort(cols);
     }
 
-    /// Passes the sums of at most `rows_max` rows from `at` on to `apply`, and counts them as taken. Returns where the next
-    /// ones begin; `None` if there are no more.
+    /// Passes the sums of at most `rows_max` rows from `at` on to `apply`, and counts them as taken. `first_key`: of the
+    /// table's slice. Returns where the next ones begin; `None` if there are no more.
     ///
     /// # Errors
     /// That of `apply`; its rows are not taken.
     pub(crate) fn take(
         &mut self,
+        first_key: u64,
         cols: usize,
         at: usize,
         rows_max: usize,
         apply: impl FnOnce(Target<'_>, &[f32]) -> Result<(), NoRoom>,
     ) -> Result<Option<usize>, NoRoom> {
         if let Some(dense) = &mut self.dense {
-            let Some((first, end)) = dense.named.run(at, rows_max) else {
-                return Ok(None);
-            };
-            let own = first * cols..end * cols;
-            apply(Target::Rows { first, count: end - first }, &dense.sums[own.clone()])?;
-            dense.sums[own].fill(0.0);
-            return Ok(Some(end));
+            return dense.take(first_key, cols, at, rows_max, apply);
         }
-        if let Some((own, sums)) = self.positions.run(at, rows_max, cols) {
-            apply(
-                Target::Positions(bytemuck::cast_slice(&self.positions.keys[own.clone()])),
-                sums,
-            )?;
-            return Ok(Some(own.end));
-        }
-        let Some((own, sums)) = self.keyed.run(at, rows_max, cols) else {
+        let Some((own, sums)) = self.positions.run(at, rows_max, cols) else {
             return Ok(None);
         };
-        apply(Target::Keys(&self.keyed.keys[own.clone()]), sums)?;
+        let positions = bytemuck::cast_slice(&self.positions.keys[own.clone()]);
+        apply(Target::Positions(positions), sums)?;
         Ok(Some(own.end))
     }
 
     /// Forgets the step: all sums were taken.
     pub(crate) fn clear(&mut self) {
-        self.keyed.clear();
         self.positions.clear();
         if let Some(dense) = &mut self.dense {
             dense.named.clear();
+            dense.ranged = false;
         }
     }
 }
@@ -128,19 +103,133 @@ fn keep_less(own: &mut [f32], pushed: &[f32]) {
     }
 }
 
-impl<K: SumKey> KeyedSums<K> {
-    /// At most `rows_max` keys from number `at` on, and their sums.
+impl DenseSums {
+    fn new(table: &TableSlice) -> Self {
+        Self {
+            sums: Cells::zeros(table.values_len()),
+            named: RowSet::new(table.rows_len()),
+            ranged: false,
+            keys: Vec::new(),
+            gathered: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
+        let cols = table.cols;
+        self.ranged |= matches!(target, Target::Rows { .. });
+        if table.rule.keeps_least() {
+            return self.keep_least(table, target, sums);
+        }
+        match target {
+            Target::Rows { first, count } => {
+                self.named.insert_range(first, first + count);
+                for (sum, g) in self.sums[first * cols..].iter_mut().zip(sums) {
+                    *sum += g;
+                }
+            }
+            Target::Positions(_) => {
+                debug_assert!(false, "the sums of a sparse table are by position")
+            }
+            Target::Keys(keys) if cols == 1 => {
+                for (&key, g) in keys.iter().zip(sums) {
+                    let row = table.row_of(key);
+                    self.named.insert(row);
+                    self.sums[row] += g;
+                }
+            }
+            Target::Keys(keys) => {
+                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
+                    let row = table.row_of(key);
+                    self.named.insert(row);
+                    for (sum, g) in self.sums[row * cols..].iter_mut().zip(sums) {
+                        *sum += g;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the least row of each of the target.
+    fn keep_least(&mut self, table: &TableSlice, target: Target<'_>, pushed: &[f32]) {
+        let cols = table.cols;
+        for (n, pushed) in pushed.chunks_exact(cols).enumerate() {
+            let row = match target {
+                Target::Rows { first, .. } => first + n,
+                Target::Keys(keys) => table.row_of(keys[n]),
+                Target::Positions(_) => return,
+            };
+            let own = &mut self.sums[row * cols..(row + 1) * cols];
+            if self.named.contains(row) {
+                keep_less(own, pushed);
+            } else {
+                // As a sum that begins at zero: −0.0 becomes 0.0.
+                own.iter_mut().zip(pushed).for_each(|(own, pushed)| *own = 0.0 + pushed);
+                self.named.insert(row);
+            }
+        }
+    }
+
+    /// See [`StepSums::take`].
+    fn take(
+        &mut self,
+        first_key: u64,
+        cols: usize,
+        at: usize,
+        rows_max: usize,
+        apply: impl FnOnce(Target<'_>, &[f32]) -> Result<(), NoRoom>,
+    ) -> Result<Option<usize>, NoRoom> {
+        if self.ranged {
+            let Some((first, end)) = self.named.run(at, rows_max) else {
+                return Ok(None);
+            };
+            let own = first * cols..end * cols;
+            apply(Target::Rows { first, count: end - first }, &self.sums[own.clone()])?;
+            self.sums[own].fill(0.0);
+            return Ok(Some(end));
+        }
+        let row_of = |key: &u32| (u64::from(*key) - first_key) as usize;
+        self.keys.clear();
+        self.keys
+            .extend(self.named.rows(at).take(rows_max).map(|row| (first_key + row as u64) as u32));
+        let Some(last) = self.keys.last().map(row_of) else {
+            return Ok(None);
+        };
+        // The cells of all rows are loaded at once, which does not wait for each in turn.
+        self.gathered.clear();
+        match cols {
+            1 => self.gathered.extend(self.keys.iter().map(|key| self.sums[row_of(key)])),
+            _ => self.keys.iter().for_each(|key| {
+                let at = row_of(key) * cols;
+                self.gathered.extend_from_slice(&self.sums[at..at + cols]);
+            }),
+        }
+        apply(Target::Keys(&self.keys), &self.gathered)?;
+        for key in &self.keys {
+            let at = row_of(key) * cols;
+            self.sums[at..at + cols].fill(0.0);
+        }
+        Ok(Some(last + 1))
+    }
+}
+
+impl PositionSums {
+    /// At most `rows_max` positions from number `at` on, and their sums.
     fn run(&self, at: usize, rows_max: usize, cols: usize) -> Option<(Range<usize>, &[f32])> {
         let end = (at + rows_max).min(self.keys.len());
         (at < end).then(|| (at..end, &self.sums[at * cols..end * cols]))
     }
 
-    fn add(&mut self, table: &TableSlice, keys: impl ExactSizeIterator<Item = K>, sums: &[f32]) {
+    fn add(&mut self, table: &TableSlice, positions: Positions<'_>, sums: &[f32]) {
+        /// Positions whose slots are loaded ahead.
+        const AHEAD: usize = 16;
         let (cols, least) = (table.cols, table.rule.keeps_least());
-        self.reserve(keys.len());
-        let mask = self.slots.len() - 1;
-        for (key, sums) in keys.zip(sums.chunks_exact(cols)) {
-            let mut slot = key.hash() & mask;
+        self.reserve(positions.len());
+        for (n, (position, sums)) in positions.iter().zip(sums.chunks_exact(cols)).enumerate() {
+            if let Some(next) = positions.get(n + AHEAD) {
+                prefetch(&self.slots[self.first_slot(joined(*next))]);
+            }
+            let key = joined(*position);
+            let mut slot = self.first_slot(key);
             loop {
                 let index = self.slots[slot];
                 if index == EMPTY {
@@ -162,12 +251,17 @@ impl<K: SumKey> KeyedSums<K> {
                     }
                     break;
                 }
-                slot = (slot + 1) & mask;
+                slot = (slot + 1) & (self.slots.len() - 1);
             }
         }
     }
 
-    /// Room for this number of new keys.
+    /// Spreads positions, which come in ascending runs, over the slots (multiplicative hashing, Knuth vol. 3, 6.4).
+    fn first_slot(&self, position: u64) -> usize {
+        (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    /// Room for this number of new positions.
     fn reserve(&mut self, new: usize) {
         let wanted = ((self.keys.len() + new) * 2).next_power_of_two().max(64);
         if wanted <= self.slots.len() {
@@ -176,7 +270,7 @@ impl<K: SumKey> KeyedSums<K> {
         self.slots.clear();
         self.slots.resize(wanted, EMPTY);
         for (index, &key) in self.keys.iter().enumerate() {
-            let mut slot = key.hash() & (wanted - 1);
+            let mut slot = self.first_slot(key);
             while self.slots[slot] != EMPTY {
                 slot = (slot + 1) & (wanted - 1);
             }
@@ -184,14 +278,14 @@ impl<K: SumKey> KeyedSums<K> {
         }
     }
 
-    /// Sorts the keys, and the sums with them. The slots are of no use afterwards.
+    /// Sorts the positions, and the sums with them. The slots are of no use afterwards.
     fn sort(&mut self, cols: usize) {
         self.slots.fill(EMPTY);
         if self.keys.is_sorted() {
             return;
         }
-        // Each lane's keys are ascending, so the new ones of each are a run, which a merge sort finds.
-        let mut order: Vec<(K, u32)> = self.keys.iter().copied().zip(0..).collect();
+        // Each lane's positions are ascending, so the new ones of each are a run, which a merge sort finds.
+        let mut order: Vec<(u64, u32)> = self.keys.iter().copied().zip(0..).collect();
         order.sort();
         let mut sums = Vec::with_capacity(self.sums.len());
         for &(_, index) in &order {
@@ -208,79 +302,6 @@ impl<K: SumKey> KeyedSums<K> {
         self.slots.fill(EMPTY);
         self.keys.clear();
         self.sums.clear();
-    }
-}
-
-impl DenseSums {
-    fn new(table: &TableSlice) -> Self {
-        Self { sums: vec![0.0; table.values_len()], named: RowSet::new(table.rows_len()) }
-    }
-
-    fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
-        let cols = table.cols;
-        if table.rule.keeps_least() {
-            return self.keep_least(table, target, sums);
-        }
-        match target {
-            Target::Rows { first, count } => {
-                self.named.insert_range(first, first + count);
-                for (sum, g) in self.sums[first * cols..].iter_mut().zip(sums) {
-                    *sum += g;
-                }
-            }
-            Target::Positions(_) => {
-                debug_assert!(false, "the sums of a sparse table are by position")
-            }
-            Target::Keys(keys) => {
-                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
-                    let row = table.row_of(key);
-                    self.named.insert(row);
-                    for (sum, g) in self.sums[row * cols..].iter_mut().zip(sums) {
-                        *sum += g;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A key of a row: a row number, or a position.
-trait SumKey: Copy + Ord {
-    /// Spreads keys, which come in ascending runs, over the slots (multiplicative hashing, Knuth vol. 3, 6.4).
-    fn hash(self) -> usize;
-}
-
-impl SumKey for u32 {
-    fn hash(self) -> usize {
-        u64::from(self).hash()
-    }
-}
-
-impl SumKey for u64 {
-    fn hash(self) -> usize {
-        (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
-    }
-}
-
-impl DenseSums {
-    /// Keeps the least row of each of the target.
-    fn keep_least(&mut self, table: &TableSlice, target: Target<'_>, pushed: &[f32]) {
-        let cols = table.cols;
-        for (n, pushed) in pushed.chunks_exact(cols).enumerate() {
-            let row = match target {
-                Target::Rows { first, .. } => first + n,
-                Target::Keys(keys) => table.row_of(keys[n]),
-                Target::Positions(_) => return,
-            };
-            let own = &mut self.sums[row * cols..(row + 1) * cols];
-            if self.named.contains(row) {
-                keep_less(own, pushed);
-            } else {
-                // As a keyed row: −0.0 becomes 0.0.
-                own.iter_mut().zip(pushed).for_each(|(own, pushed)| *own = 0.0 + pushed);
-                self.named.insert(row);
-            }
-        }
     }
 }
 
@@ -306,7 +327,7 @@ mod tests {
         let mut at = 0;
         let cols = table.cols;
         while let Some(next) = sums
-            .take(cols, at, rows_max, |target, sums| {
+            .take(table.rows.start, cols, at, rows_max, |target, sums| {
                 let keys: Vec<u32> = match target {
                     Target::Rows { first, count } => {
                         (first as u32..(first + count) as u32).collect()
@@ -327,17 +348,19 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_of_a_large_table_take_little() {
+    fn rows_come_by_key_until_a_range_is_named() {
         let table = table(1);
         let mut sums = StepSums::default();
-        sums.add(&table, Target::Keys(&[7, 3999]), &[1.0, 2.0]);
-        assert!(sums.dense.is_none() && sums.keyed.slots.len() <= 64);
-        sums.add(&table, Target::Rows { first: 5, count: 3 }, &[1.0, 1.0, 1.0]);
-        assert!(sums.dense.is_some());
         let (one, two) = (1f32.to_bits(), 2f32.to_bits());
-        let expected =
-            [(5, one), (6, one), (7, two), (3999, two)].map(|(key, sum)| (key, vec![sum]));
-        assert_eq!(taken(&mut sums, &table, 2), expected);
+        for ranged in [false, true, false] {
+            sums.add(&table, Target::Keys(&[7, 3999]), &[1.0, 2.0]);
+            let mut expected = vec![(7, vec![one]), (3999, vec![two])];
+            if ranged {
+                sums.add(&table, Target::Rows { first: 6, count: 2 }, &[1.0, 1.0]);
+                expected = vec![(6, vec![one]), (7, vec![two]), (3999, vec![two])];
+            }
+            assert_eq!(taken(&mut sums, &table, 2), expected, "{ranged}");
+        }
     }
 
     #[test]
@@ -367,18 +390,18 @@ mod tests {
         sums.add(&table, Target::Keys(&[9, 11]), &[1.0, 2.0]);
         sums.add(&table, Target::Keys(&[2]), &[4.0]);
         sums.seal(1);
-        assert_eq!(sums.take(1, 0, 8, |_, _| Err(NoRoom::Copies)), Err(NoRoom::Copies));
+        assert_eq!(sums.take(0, 1, 0, 8, |_, _| Err(NoRoom::Copies)), Err(NoRoom::Copies));
         let mut seen = Vec::new();
-        let next = sums.take(1, 0, 8, |target, sums| {
+        let next = sums.take(0, 1, 0, 8, |target, sums| {
             let Target::Keys(keys) = target else { panic!("keyed") };
             seen.push((keys.to_vec(), sums.to_vec()));
             Ok(())
         });
-        assert_eq!((next, seen), (Ok(Some(3)), vec![(vec![2, 9, 11], vec![4.0, 1.0, 2.0])]));
+        assert_eq!((next, seen), (Ok(Some(12)), vec![(vec![2, 9, 11], vec![4.0, 1.0, 2.0])]));
     }
 
     proptest! {
-        /// Keyed and dense sums have the same bits, step after step.
+        /// As a plain array, step after step.
         #[test]
         fn sums_agree_with_a_plain_array(
             steps in prop::collection::vec(prop::collection::vec((
