@@ -3,7 +3,7 @@
 use heddle_optimizer::prefetch;
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 
-/// Tables with at most this many features have a bitmap (at most 12.5 MiB with its counts); for larger ones the keys are
+/// Tables with at most this many features have a bitmap (at most 16 MiB with its counts); for larger ones the keys are
 /// sorted.
 const MAPPED_MAX: u64 = 1 << 26;
 const WORD: u32 = u64::BITS;
@@ -13,20 +13,26 @@ const SLOTS_MIN: usize = 1024;
 /// Finds the sorted distinct keys or positions of a batch. Its memory is reused from batch to batch.
 ///
 /// The features of a batch are bits of a map. The position of a feature is the number of bits below it: a count for each
-/// word, and the bits of its own word. All of that stays in the cache where an array of positions, which has 32 bits for
-/// each feature, does not.
+/// word, which is beside the word, and the bits of its own word. All of that stays in the cache where an array of
+/// positions, which has 32 bits for each feature, does not.
 #[derive(Debug)]
 pub struct KeyIndex {
     /// One bit per feature, all zero between calls; empty for large tables.
-    seen: Vec<u64>,
+    seen: Vec<SeenWord>,
     /// Bit `i`: `seen[i]` is not zero. All zero between calls.
     used: Vec<u64>,
-    /// Bits of all words before this one; valid only for words that are not zero.
-    before: Vec<u32>,
     /// Features are any u64.
     any: bool,
     /// An open-addressing table of a power of two slots; all free between calls.
     slots: Vec<KeySlot>,
+}
+
+/// 64 features.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenWord {
+    bits: u64,
+    /// Bits of all words before this one; valid only if this one is not zero.
+    before: u32,
 }
 
 /// A position and its number, from 1; 0 in a free slot.
@@ -44,9 +50,8 @@ impl KeyIndex {
         let mapped = if features <= MAPPED_MAX { features as usize } else { 0 };
         let words = mapped.div_ceil(WORD as usize);
         Self {
-            seen: vec![0; words],
+            seen: vec![SeenWord::default(); words],
             used: vec![0; words.div_ceil(WORD as usize)],
-            before: vec![0; words],
             any,
             slots: Vec::new(),
         }
@@ -131,20 +136,21 @@ impl KeyIndex {
         }
         for &index in indices {
             let word = index / WORD;
-            self.seen[word as usize] |= 1 << (index % WORD);
+            self.seen[word as usize].bits |= 1 << (index % WORD);
             self.used[(word / WORD) as usize] |= 1 << (word % WORD);
         }
         for (group, used) in self.used.iter().enumerate() {
             for bit in ones(*used) {
                 let word = group as u32 * WORD + bit;
-                self.before[word as usize] = keys.len() as u32;
-                keys.extend(ones(self.seen[word as usize]).map(|bit| word * WORD + bit));
+                let seen = &mut self.seen[word as usize];
+                seen.before = keys.len() as u32;
+                keys.extend(ones(seen.bits).map(|bit| word * WORD + bit));
             }
         }
-        positions(indices, &self.seen, &self.before, local);
+        positions(indices, &self.seen, local);
         for (group, used) in self.used.iter_mut().enumerate() {
             for bit in ones(std::mem::take(used)) {
-                self.seen[group * WORD as usize + bit as usize] = 0;
+                self.seen[group * WORD as usize + bit as usize].bits = 0;
             }
         }
     }
@@ -187,7 +193,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
 }
 
 /// Appends the number of bits below each of `indices`.
-fn positions(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
+fn positions(indices: &[u32], seen: &[SeenWord], local: &mut Vec<u32>) {
     #[cfg(target_arch = "x86_64")]
     #[expect(
         unsafe_code,
@@ -196,24 +202,24 @@ fn positions(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>
     {
         /// The same code, with one instruction that counts the bits of a word instead of twelve.
         #[target_feature(enable = "popcnt")]
-        fn counted(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
-            extend_positions(indices, seen, before, local);
+        fn counted(indices: &[u32], seen: &[SeenWord], local: &mut Vec<u32>) {
+            extend_positions(indices, seen, local);
         }
         if std::is_x86_feature_detected!("popcnt") {
             // SAFETY: the processor has the instruction.
-            unsafe { counted(indices, seen, before, local) };
+            unsafe { counted(indices, seen, local) };
             return;
         }
     }
-    extend_positions(indices, seen, before, local);
+    extend_positions(indices, seen, local);
 }
 
 #[inline(always)]
-fn extend_positions(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
+fn extend_positions(indices: &[u32], seen: &[SeenWord], local: &mut Vec<u32>) {
     local.extend(indices.iter().map(|index| {
-        let word = (index / WORD) as usize;
-        let below = seen[word] & ((1 << (index % WORD)) - 1);
-        before[word] + below.count_ones()
+        let word = seen[(index / WORD) as usize];
+        let below = word.bits & ((1 << (index % WORD)) - 1);
+        word.before + below.count_ones()
     }));
 }
 
@@ -261,7 +267,8 @@ mod tests {
                 let found: Vec<u32> = local.iter().map(|at| keys[*at as usize]).collect();
                 prop_assert_eq!(&found, &indices);
             }
-            prop_assert!(index.seen.iter().chain(&index.used).all(|word| *word == 0));
+            prop_assert!(index.seen.iter().all(|word| word.bits == 0));
+            prop_assert!(index.used.iter().all(|used| *used == 0));
         }
     }
 }
