@@ -1,5 +1,5 @@
-//! Rows of a shard under FTRL, without a network: push and pull of sorted random keys, beside a loop over the keys, each of
-//! which waits for its own cells.
+//! Rows of a shard under FTRL, without a network: push and pull of sorted random keys, beside a loop over the keys, and beside
+//! the loads and stores of the same cells alone, which are what a push takes at least.
 
 use std::hint::black_box;
 use std::io;
@@ -9,6 +9,7 @@ use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::job_spec::{Optimizer, TableKind, TableSpec, dense_table};
 use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
+use memmap2::{Advice, MmapMut};
 
 use crate::measurement::{Measurement, Samples, timed};
 use crate::random::SplitMix;
@@ -29,8 +30,8 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
     let other = vec![1u8; OTHER_BYTES];
     let mut measured = Vec::new();
     for (word, cold) in [("warm caches", false), ("cold caches", true)] {
-        let (mut shard, mut plain) = (BenchShard::dense()?, PlainTable::default());
-        let mut times = [(); 4].map(|()| Samples::default());
+        let (mut shard, mut plain) = (BenchShard::dense()?, PlainTable::new()?);
+        let mut times = [(); 5].map(|()| Samples::default());
         let mut random = SplitMix(7);
         for _ in 0..rounds {
             let keys = random.keys(KEYS, ROWS);
@@ -52,11 +53,19 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
             add(2, &mut || result = shard.pull(&keys));
             result?;
             add(3, &mut || plain.gather(&keys));
+            // With warm caches the loop over these keys has just loaded the cells.
+            if cold {
+                add(4, &mut || plain.touch(&keys, &sums));
+            }
         }
-        let [push, plain_push, pull, plain_pull] = &times;
+        let [push, plain_push, pull, plain_pull, touch] = &times;
         let loops = "one key at a time";
         let what = |kind| format!("{kind} of {KEYS} keys of {ROWS}, {word}");
         measured.push(Measurement::of_times(what("push"), "ns/key", push, loops, plain_push));
+        if cold {
+            let cells = "loads and stores alone";
+            measured.push(Measurement::of_times(what("push"), "ns/key", push, cells, touch));
+        }
         measured.push(Measurement::of_times(what("pull"), "ns/key", pull, loops, plain_pull));
     }
     Ok(measured)
@@ -68,27 +77,31 @@ pub fn ftrl() -> Optimizer {
     Optimizer::ftrl(f64::from(ALPHA), 1.0, 0.0, 0.0)
 }
 
-/// FTRL as a loop over keys, each of which waits for its own cells.
-#[derive(Debug)]
-pub struct PlainTable {
-    w: Vec<f32>,
-    z: Vec<f32>,
-    n: Vec<f32>,
-}
-
-impl Default for PlainTable {
-    fn default() -> Self {
-        let zeros = || vec![0.0; ROWS as usize];
-        Self { w: zeros(), z: zeros(), n: zeros() }
-    }
-}
+/// FTRL as a loop over keys, each of which waits for its own cells. They are in huge pages, like a shard's.
+struct PlainTable([MmapMut; 3]);
 
 impl PlainTable {
+    fn new() -> io::Result<Self> {
+        let plane = || {
+            let memory = MmapMut::map_anon(ROWS as usize * size_of::<f32>())?;
+            // Where the system refuses, the pages stay small, as in a shard.
+            let _refused = memory.advise(Advice::HugePage);
+            io::Result::Ok(memory)
+        };
+        Ok(Self([plane()?, plane()?, plane()?]))
+    }
+
+    /// Values, and the two numbers of each row's state.
+    fn planes(&mut self) -> [&mut [f32]; 3] {
+        self.0.each_mut().map(|memory| bytemuck::cast_slice_mut(memory))
+    }
+
     /// Applies a sum of gradients to each of these rows.
-    pub fn apply(&mut self, keys: &[u32], sums: &[f32]) {
+    fn apply(&mut self, keys: &[u32], sums: &[f32]) {
+        let [w, z, n] = self.planes();
         for (&key, g) in keys.iter().zip(sums) {
             let at = key as usize;
-            let (w, z, n) = (&mut self.w[at], &mut self.z[at], &mut self.n[at]);
+            let (w, z, n) = (&mut w[at], &mut z[at], &mut n[at]);
             let square = g * g;
             let root = (*n + square).sqrt();
             *z += g - (root - n.sqrt()) * (1.0 / ALPHA) * *w;
@@ -97,8 +110,19 @@ impl PlainTable {
         }
     }
 
-    fn gather(&self, keys: &[u32]) {
-        black_box(keys.iter().map(|&key| self.w[key as usize]).collect::<Vec<f32>>());
+    /// Loads and stores the cells that a push does.
+    fn touch(&mut self, keys: &[u32], sums: &[f32]) {
+        let mut planes = self.planes();
+        for (&key, g) in keys.iter().zip(sums) {
+            for plane in &mut planes {
+                plane[key as usize] += g;
+            }
+        }
+    }
+
+    fn gather(&mut self, keys: &[u32]) {
+        let [w, ..] = self.planes();
+        black_box(keys.iter().map(|&key| w[key as usize]).collect::<Vec<f32>>());
     }
 }
 
