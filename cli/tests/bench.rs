@@ -75,7 +75,7 @@ fn exchanges_are_measured_beside_raw_tcp() {
 
 #[test]
 fn rows_and_parser_are_measured_beside_loops() {
-    assert_eq!(figures(&["table", "--rounds", "1"]).len(), 4);
+    assert_eq!(figures(&["table", "--rounds", "1"]).len(), 5);
     let figures = figures(&["read", "--rounds", "1"]);
     assert_eq!(names(&figures), ["libsvm, values 1", "libsvm, three decimals"]);
 }
