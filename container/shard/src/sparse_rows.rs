@@ -117,7 +117,7 @@ impl RowPlanes<'_> {
     #[inline]
     fn prefetch(&self, cells: &[f32], row: u32) {
         for (_, plane) in self.planes {
-            prefetch(&cells[plane.start + row as usize * self.cols]);
+            prefetch(&cells[self.at(plane, row as usize).start]);
         }
     }
 }
