@@ -30,6 +30,7 @@ const fn inverse(odd: u64) -> u64 {
 }
 
 /// The position of a key.
+#[inline]
 #[must_use]
 pub fn position_of_key(key: u64) -> u64 {
     let mut x = key;
@@ -39,6 +40,7 @@ pub fn position_of_key(key: u64) -> u64 {
 }
 
 /// The key at a position: the inverse of [`position_of_key`].
+#[inline]
 #[must_use]
 pub fn key_of_position(position: u64) -> u64 {
     // An xor-shift by half of the bits is its own inverse.
