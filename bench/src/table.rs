@@ -48,10 +48,11 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
             let mut result = Ok(());
             add(0, &mut || result = shard.push(&keys, &sums));
             result?;
-            add(1, &mut || plain.apply(&keys, &sums));
             let mut result = Ok(());
             add(2, &mut || result = shard.pull(&keys));
             result?;
+            // Each side pulls after its own push, which has loaded the rows.
+            add(1, &mut || plain.apply(&keys, &sums));
             add(3, &mut || plain.gather(&keys));
             // With warm caches the loop over these keys has just loaded the cells.
             if cold {
