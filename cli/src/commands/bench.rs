@@ -194,7 +194,7 @@ fn steps_of_runs(args: &TrainArgs, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Runs a job over the records of the folder, with this filter of its logs. Returns how long it took.
+/// Runs a job over the records of the folder, once as the baseline, with this filter of its logs. Returns how long it took.
 fn run_job(
     folder: &Path,
     round: &str,
@@ -203,7 +203,7 @@ fn run_job(
 ) -> Result<Duration, CommandFailure> {
     let job = folder.join("job.toml");
     let text = format!(
-        "name = \"bench\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"test.libsvm\"\n\
+        "name = \"bench\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"test.libsvm\"\npasses = 1\n\
          [model]\nfeatures = {}\n[checkpoint]\ndir = \"checkpoints-{round}\"\n[output]\nmodel = \"model-{round}\"\n",
         train::FEATURES
     );
