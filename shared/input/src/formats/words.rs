@@ -7,6 +7,8 @@
 //! base, above the number of features, or not rising within a line, and values that are not finite.
 //! Records to be scored may lack the label, see [`Labels`](crate::Labels).
 
+use std::ops::Range;
+
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::position::position_of_key;
 
@@ -43,13 +45,7 @@ impl<const VALUES: bool, const ANY: bool> LineFormat for Words<VALUES, ANY> {
         let mut lowest = u64::from(self.0.index_base);
         let highest = if ANY { u64::MAX } else { self.0.features + lowest };
         loop {
-            if let Some((index, value, len)) = usual::<VALUES>(&text[at..])
-                && (ANY || (lowest..highest).contains(&index))
-            {
-                lowest = self.push(index, value, batch);
-                at += len;
-                continue;
-            }
+            (at, lowest) = self.usual_features(text, at, lowest..highest, batch);
             // Without a label the first feature needs no blank before it.
             let separated = matches!(text[at], b' ' | b'\t') || at == first;
             at = skip_spaces(text, at);
@@ -90,6 +86,25 @@ impl<const VALUES: bool, const ANY: bool> LineFormat for Words<VALUES, ANY> {
 }
 
 impl<const VALUES: bool, const ANY: bool> Words<VALUES, ANY> {
+    /// Reads features of the usual form, with indices in a range. Returns where other text begins, and the lowest index that may
+    /// follow. Not inlined: the cases of the general parser would take registers from this loop.
+    #[inline(never)]
+    fn usual_features(
+        &self,
+        text: &[u8],
+        mut at: usize,
+        mut indices: Range<u64>,
+        batch: &mut Batch,
+    ) -> (usize, u64) {
+        while let Some((index, value, len)) = usual::<VALUES>(&text[at..])
+            && (ANY || indices.contains(&index))
+        {
+            indices.start = self.push(index, value, batch);
+            at += len;
+        }
+        (at, indices.start)
+    }
+
     /// Appends a feature; returns the lowest index that may follow.
     #[inline(always)]
     fn push(&self, index: u64, value: f32, batch: &mut Batch) -> u64 {
