@@ -13,14 +13,19 @@
 //! assert_ne!(one.finish(), two.finish());
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod lanes;
 
 use md5::block_api::compress;
 
-pub use lanes::{LANES_MAX, update_together};
+pub use lanes::update_together;
 
 /// Bytes of one block, the unit of MD5.
 pub const BLOCK_BYTES: usize = 64;
+
+/// Largest number of streams that [`update_together`] processes in one go.
+pub const LANES_MAX: usize = 8;
 
 /// One block.
 pub type Block = [u8; BLOCK_BYTES];
