@@ -49,7 +49,7 @@ fuzz_targets() { cargo check --manifest-path fuzz/Cargo.toml --locked --bins --q
 # That they run. Their figures count with the profile of benchmarks alone; this one has the dependencies of the tests.
 benchmarks() {
     HEDDLE_BENCH_QUICK=1 cargo bench --profile dev --locked --quiet \
-        -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench dense --bench snapshot --bench refill --bench parse --bench cache
+        -p heddle-am-core -p heddle-bench -p heddle-trainer --bench containers --bench dense --bench snapshot --bench refill --bench parse --bench cache
 }
 
 manifests=(Cargo.lock Cargo.toml '*/Cargo.toml')
