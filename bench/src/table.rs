@@ -17,7 +17,7 @@ use crate::random::SplitMix;
 /// Keys of a request: the distinct features of 4,096 records of a click log.
 pub const KEYS: usize = 26_000;
 /// Rows of a dense table.
-pub const ROWS: u64 = 1_000_000;
+const ROWS: u64 = 1_000_000;
 /// Memory that is read to empty the caches.
 const OTHER_BYTES: usize = 64 << 20;
 const ALPHA: f32 = 0.2;
@@ -138,10 +138,7 @@ pub struct BenchShard {
 
 impl BenchShard {
     /// A dense table of [`ROWS`] rows.
-    ///
-    /// # Errors
-    /// The shard refuses its trainer.
-    pub fn dense() -> io::Result<Self> {
+    fn dense() -> io::Result<Self> {
         Self::new(dense_table(0, "weights", ROWS, 1, ftrl()), SparseLimits::default())
     }
 
