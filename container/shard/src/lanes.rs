@@ -339,7 +339,7 @@ impl StagedLanes {
         let ShardMemory { tables, arena, snapshots } = memory;
         while let Some(slice) = tables.all_mut().get_mut(table) {
             let snapshot_rows = snapshots.rows_of(table);
-            let (first_key, cols) = (slice.rows.start, slice.cols);
+            let cols = slice.cols;
             let sums = &mut self.sums[table];
             // A gradient of no records cannot be averaged; a sum can be added.
             let skip = records == 0 && slice.rule.needs_records();
@@ -353,7 +353,7 @@ impl StagedLanes {
                 slice.apply(arena, snapshot_rows, &rule, target, gradient)
             };
             loop {
-                match sums.take(first_key, cols, row, rows_max, &mut apply) {
+                match sums.take(cols, row, rows_max, &mut apply) {
                     Ok(Some(next)) => row = next,
                     Ok(None) => break,
                     Err(full) => {

@@ -10,7 +10,7 @@ use heddle_optimizer::{is_less, prefetch};
 use crate::cells::Cells;
 use crate::rowset::RowSet;
 use crate::sparse_rows::{Positions, joined};
-use crate::table::{NoRoom, TableSlice, Target};
+use crate::table::{NoRoom, TableSlice, Target, collect, row_of};
 
 /// Marks an empty slot of the hash table.
 const EMPTY: u32 = u32::MAX;
@@ -26,6 +26,8 @@ pub(crate) struct StepSums {
 
 /// A sum for each row of the slice. Memory is touched where a step has named a row.
 struct DenseSums {
+    /// The key of the slice's first row.
+    first_key: u64,
     /// `[rows × cols]`: zeros, but for the named rows.
     sums: Cells,
     named: RowSet,
@@ -62,21 +64,20 @@ impl StepSums {
         self.positions.sort(cols);
     }
 
-    /// Passes the sums of at most `rows_max` rows from `at` on to `apply`, and counts them as taken. `first_key`: of the
-    /// table's slice. Returns where the next ones begin; `None` if there are no more.
+    /// Passes the sums of at most `rows_max` rows from `at` on to `apply`, and counts them as taken. Returns where the next
+    /// ones begin; `None` if there are no more.
     ///
     /// # Errors
     /// That of `apply`; its rows are not taken.
     pub(crate) fn take(
         &mut self,
-        first_key: u64,
         cols: usize,
         at: usize,
         rows_max: usize,
         apply: impl FnOnce(Target<'_>, &[f32]) -> Result<(), NoRoom>,
     ) -> Result<Option<usize>, NoRoom> {
         if let Some(dense) = &mut self.dense {
-            return dense.take(first_key, cols, at, rows_max, apply);
+            return dense.take(cols, at, rows_max, apply);
         }
         let Some((own, sums)) = self.positions.run(at, rows_max, cols) else {
             return Ok(None);
@@ -106,6 +107,7 @@ fn keep_less(own: &mut [f32], pushed: &[f32]) {
 impl DenseSums {
     fn new(table: &TableSlice) -> Self {
         Self {
+            first_key: table.rows.start,
             sums: Cells::zeros(table.values_len()),
             named: RowSet::new(table.rows_len()),
             ranged: false,
@@ -172,7 +174,6 @@ impl DenseSums {
     /// See [`StepSums::take`].
     fn take(
         &mut self,
-        first_key: u64,
         cols: usize,
         at: usize,
         rows_max: usize,
@@ -187,7 +188,8 @@ impl DenseSums {
             self.sums[own].fill(0.0);
             return Ok(Some(end));
         }
-        let row_of = |key: &u32| (u64::from(*key) - first_key) as usize;
+        let first_key = self.first_key;
+        let row_of = |key: &u32| row_of(first_key, *key);
         self.keys.clear();
         self.keys
             .extend(self.named.rows(at).take(rows_max).map(|row| (first_key + row as u64) as u32));
@@ -196,13 +198,7 @@ impl DenseSums {
         };
         // The cells of all rows are loaded at once, which does not wait for each in turn.
         self.gathered.clear();
-        match cols {
-            1 => self.gathered.extend(self.keys.iter().map(|key| self.sums[row_of(key)])),
-            _ => self.keys.iter().for_each(|key| {
-                let at = row_of(key) * cols;
-                self.gathered.extend_from_slice(&self.sums[at..at + cols]);
-            }),
-        }
+        collect(&self.sums, first_key, cols, &self.keys, &mut self.gathered);
         apply(Target::Keys(&self.keys), &self.gathered)?;
         for key in &self.keys {
             let at = row_of(key) * cols;
@@ -327,7 +323,7 @@ mod tests {
         let mut at = 0;
         let cols = table.cols;
         while let Some(next) = sums
-            .take(table.rows.start, cols, at, rows_max, |target, sums| {
+            .take(cols, at, rows_max, |target, sums| {
                 let keys: Vec<u32> = match target {
                     Target::Rows { first, count } => {
                         (first as u32..(first + count) as u32).collect()
@@ -390,9 +386,9 @@ mod tests {
         sums.add(&table, Target::Keys(&[9, 11]), &[1.0, 2.0]);
         sums.add(&table, Target::Keys(&[2]), &[4.0]);
         sums.seal(1);
-        assert_eq!(sums.take(0, 1, 0, 8, |_, _| Err(NoRoom::Copies)), Err(NoRoom::Copies));
+        assert_eq!(sums.take(1, 0, 8, |_, _| Err(NoRoom::Copies)), Err(NoRoom::Copies));
         let mut seen = Vec::new();
-        let next = sums.take(0, 1, 0, 8, |target, sums| {
+        let next = sums.take(1, 0, 8, |target, sums| {
             let Target::Keys(keys) = target else { panic!("keyed") };
             seen.push((keys.to_vec(), sums.to_vec()));
             Ok(())

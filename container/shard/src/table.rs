@@ -201,7 +201,7 @@ impl TableSlice {
 
     /// Row `key` of the whole table, counted from the slice's first.
     pub(crate) fn row_of(&self, key: u32) -> usize {
-        (u64::from(key) - self.rows.start) as usize
+        row_of(self.rows.start, key)
     }
 
     /// Updates the target rows by a gradient. `rule` is the slice's rule at this step. All or nothing. Rows of a sparse
@@ -378,7 +378,7 @@ impl TableSlice {
             for (block, plane) in blocks.iter_mut().zip(&planes) {
                 block.clear();
                 if !plane.is_empty() {
-                    self.collect(plane, keys, block);
+                    collect(plane, self.rows.start, cols, keys, block);
                 }
             }
             let [values, first, second] = &mut blocks;
@@ -392,7 +392,7 @@ impl TableSlice {
         self.blocks = blocks;
     }
 
-    /// Writes the rows of `block` to a plane, the inverse of [`Self::collect`].
+    /// Writes the rows of `block` to a plane, the inverse of [`collect`].
     fn scatter(&self, plane: &mut [f32], keys: &[u32], block: &[f32]) {
         if self.cols == 1 {
             for (&key, value) in keys.iter().zip(block) {
@@ -432,18 +432,30 @@ impl TableSlice {
             let values = RowPlanes { planes: &self.planes[..1], cols: self.cols };
             return sparse.gather(arena.cells(), keys.as_chunks().0, values, out);
         }
-        self.collect(&arena.cells()[self.planes[0].1.clone()], keys, out);
+        let plane = &arena.cells()[self.planes[0].1.clone()];
+        collect(plane, self.rows.start, self.cols, keys, out);
     }
+}
 
-    /// Appends the keyed rows of a plane to `out`.
-    fn collect(&self, plane: &[f32], keys: &[u32], out: &mut Vec<f32>) {
-        if self.cols == 1 {
-            out.extend(keys.iter().map(|&key| plane[self.row_of(key)]));
-            return;
-        }
-        for &key in keys {
-            let at = self.row_of(key) * self.cols;
-            out.extend_from_slice(&plane[at..at + self.cols]);
-        }
+/// Row `key` of a whole table, counted from the key of a slice's first.
+pub(crate) fn row_of(first_key: u64, key: u32) -> usize {
+    (u64::from(key) - first_key) as usize
+}
+
+/// Appends the keyed rows of a plane to `out`. Its first row has the key `first_key`.
+pub(crate) fn collect(
+    plane: &[f32],
+    first_key: u64,
+    cols: usize,
+    keys: &[u32],
+    out: &mut Vec<f32>,
+) {
+    if cols == 1 {
+        out.extend(keys.iter().map(|&key| plane[row_of(first_key, key)]));
+        return;
+    }
+    for &key in keys {
+        let at = row_of(first_key, key) * cols;
+        out.extend_from_slice(&plane[at..at + cols]);
     }
 }
