@@ -177,8 +177,8 @@ pub struct World {
     controls: BTreeMap<u64, Control>,
     data: BTreeMap<u64, Data>,
     peers: BTreeMap<u64, PeerLink>,
-    /// By container and shard of a backup: epoch and term of the last change that it took.
-    followed: BTreeMap<(u64, ShardId), (Epoch, Term)>,
+    /// By container and shard: epoch and term of the last change that its copy took, as backup or as primary.
+    changed: BTreeMap<(u64, ShardId), (Epoch, Term)>,
     /// Pservers that did something since their copies were compared.
     active: Vec<u64>,
     /// Pairs that had a connection: another one is a reconnection.
@@ -265,7 +265,7 @@ impl World {
             controls: BTreeMap::new(),
             data: BTreeMap::new(),
             peers: BTreeMap::new(),
-            followed: BTreeMap::new(),
+            changed: BTreeMap::new(),
             active: Vec::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),

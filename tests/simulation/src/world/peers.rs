@@ -142,10 +142,9 @@ impl World {
         let mut out = Vec::new();
         let before = pserver.copy_position(thread, shard);
         let taken = pserver.peer_frame(thread, conn, head, change, &mut out);
-        if let (Some(before), Some(after)) = (before, pserver.copy_position(thread, shard))
-            && after == before + 1
-        {
-            self.followed.insert((to, shard), (epoch, term));
+        // The position follows a change, or the begin of a refill.
+        if pserver.copy_position(thread, shard) != before {
+            self.changed.insert((to, shard), (epoch, term));
         }
         if !taken {
             self.wires.entry(Wire::PeerUp(link)).or_default().push_front(item);
@@ -176,12 +175,31 @@ impl World {
     pub(super) fn check_copies(&mut self) -> Result<(), String> {
         let mut active = std::mem::take(&mut self.active);
         let checked = match self.job.spec().pservers.moves_shards() && !active.is_empty() {
-            true => self.compare_copies(&active),
+            true => {
+                self.note_terms(&active);
+                self.compare_copies(&active)
+            }
             false => Ok(()),
         };
         active.clear();
         self.active = active;
         checked
+    }
+
+    /// A primary that learns of another's term has changes of its own until it takes one of that term.
+    fn note_terms(&mut self, active: &[u64]) {
+        for &number in active {
+            let Some(container) = self.containers.get(&number) else { continue };
+            let super::Body::Pserver(pserver) = &container.body else { continue };
+            for host in &pserver.hosts {
+                for id in host.shards().map(Shard::id) {
+                    let copy = host.replica(id);
+                    if copy.primary {
+                        self.changed.insert((number, id), (host.epoch(), copy.term));
+                    }
+                }
+            }
+        }
     }
 
     fn compare_copies(&self, active: &[u64]) -> Result<(), String> {
@@ -198,7 +216,7 @@ impl World {
                     }
                     // One that has heard of a new term and nothing else in it may have more of the term before than the new
                     // primary: it will be left out (`Ahead`), whatever the number.
-                    let last = self.followed.get(&(number, id));
+                    let last = self.changed.get(&(number, id));
                     let last =
                         last.filter(|(epoch, _)| *epoch == host.epoch()).map(|(_, term)| *term);
                     let term = if copy.primary { copy.term } else { last.unwrap_or(copy.term) };
