@@ -175,10 +175,7 @@ impl World {
     pub(super) fn check_copies(&mut self) -> Result<(), String> {
         let mut active = std::mem::take(&mut self.active);
         let checked = match self.job.spec().pservers.moves_shards() && !active.is_empty() {
-            true => {
-                self.note_terms(&active);
-                self.compare_copies(&active)
-            }
+            true => self.compare_copies(&active),
             false => Ok(()),
         };
         active.clear();
@@ -186,23 +183,7 @@ impl World {
         checked
     }
 
-    /// A primary that learns of another's term has changes of its own until it takes one of that term.
-    fn note_terms(&mut self, active: &[u64]) {
-        for &number in active {
-            let Some(container) = self.containers.get(&number) else { continue };
-            let super::Body::Pserver(pserver) = &container.body else { continue };
-            for host in &pserver.hosts {
-                for id in host.shards().map(Shard::id) {
-                    let copy = host.replica(id);
-                    if copy.primary {
-                        self.changed.insert((number, id), (host.epoch(), copy.term));
-                    }
-                }
-            }
-        }
-    }
-
-    fn compare_copies(&self, active: &[u64]) -> Result<(), String> {
+    fn compare_copies(&mut self, active: &[u64]) -> Result<(), String> {
         let (pservers, shards) = (self.job.pservers as usize, self.job.shards as usize);
         let mut copies = Vec::with_capacity(pservers * shards);
         for (&number, container) in &self.containers {
@@ -214,12 +195,14 @@ impl World {
                     if !copy.whole {
                         continue;
                     }
+                    if copy.primary {
+                        self.changed.insert((number, id), (host.epoch(), copy.term));
+                    }
                     // One that has heard of a new term and nothing else in it may have more of the term before than the new
                     // primary: it will be left out (`Ahead`), whatever the number.
                     let last = self.changed.get(&(number, id));
-                    let last =
-                        last.filter(|(epoch, _)| *epoch == host.epoch()).map(|(_, term)| *term);
-                    let term = if copy.primary { copy.term } else { last.unwrap_or(copy.term) };
+                    let last = last.filter(|(epoch, _)| *epoch == host.epoch());
+                    let term = last.map_or(copy.term, |(_, term)| *term);
                     // While a step is being applied at one of them their steps differ.
                     let at = (id, host.epoch(), term, copy.number, shard.step());
                     copies.push((container.member, number, at, shard));
