@@ -41,9 +41,9 @@ pid=$!
 wait_for 'checkpoint g1-c3 ' cat hurt.txt
 kill -9 "$(status | awk '$1 == "pserver-1" { print $4 }')"
 # Its successor gets backups of all shards, then serves its share of them again.
-wait_for 'handed .* shards over' cat hurt.txt
+wait_for 'shards* moved from' cat hurt.txt
 wait_for 'have 1 backup in sync' status
-grep 'pserver-1\|handed' hurt.txt
+grep 'pserver-1\|moved' hurt.txt
 
 step "it is stopped, and loses a file of its newest checkpoint and the mirror's copy of that checkpoint"
 kill "$pid"

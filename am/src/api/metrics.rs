@@ -100,8 +100,11 @@ mod tests {
     use crate::report::lines::lines;
     use crate::report::samples::{finished, view};
     use crate::wall_clock::wall_ms;
+    use heddle_protocol::ids::Slot;
     use heddle_protocol::process_figures::ProcessFigure::*;
-    use heddle_protocol::view::{MirrorView, StorageWaitView, StragglersView};
+    use heddle_protocol::view::{
+        MirrorView, PserversView, ReplicationView, StorageWaitView, StragglersView,
+    };
 
     #[test]
     fn figures_are_those_of_the_view() {
@@ -152,6 +155,23 @@ mod tests {
         for expected in
             ["heddle_straggler_tasks_stopped_total 3\n", "heddle_straggler_stop_seconds 0.412\n"]
         {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn pserver_has_the_number_of_its_shards() {
+        let served = [(Slot::pserver(0), 5), (Slot::pserver(2), 1)].into_iter().collect();
+        let copies = ReplicationView { served, ..ReplicationView::default() };
+        let pservers = PserversView { wanted: 1, present: 2, ..PserversView::default() };
+        let text =
+            render(&JobView { replication: Some(copies), pservers: Some(pservers), ..view() });
+        for expected in [
+            "heddle_shards_served{slot=\"pserver-0\"} 5\n",
+            "heddle_shards_served{slot=\"pserver-2\"} 1\n",
+            "heddle_pservers_wanted 1\n",
+            "heddle_pservers_present 2\n",
+        ] {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
     }

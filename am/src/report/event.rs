@@ -115,7 +115,7 @@ pub fn line(event: &JobEvent) -> EventLine<'_> {
         JobEvent::RollbackStarted { .. }
         | JobEvent::RollbackFinished { .. }
         | JobEvent::FailedOver { .. }
-        | JobEvent::HandedOver { .. }
+        | JobEvent::Moved { .. }
         | JobEvent::TrainersReleased { .. }
         | JobEvent::Recovered(_) => line_of_recovery(event),
     }
@@ -186,11 +186,13 @@ fn line_of_recovery(event: &JobEvent) -> EventLine<'_> {
                 tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
             })
         }
-        JobEvent::HandedOver { slot, shards, cause } => {
-            let shards_in_words = counted(*shards);
-            let text =
-                format!("{slot} handed {shards_in_words} over to pservers with a copy: {cause}");
-            shown(text, move || tracing::info!(%slot, shards, cause, "handed_over"))
+        JobEvent::Moved { slot, shards, to, cause } => {
+            let names: Vec<String> = to.iter().map(Slot::to_string).collect();
+            let to = names.join(", ");
+            // Events of earlier versions do not name them.
+            let towards = if to.is_empty() { String::new() } else { format!(" to {to}") };
+            let text = format!("{} moved from {slot}{towards}: {cause}", counted(*shards));
+            shown(text, move || tracing::info!(%slot, shards, %to, cause, "moved"))
         }
         JobEvent::TrainersReleased { trainers, idle_ms } => {
             let text = match trainers {
@@ -237,6 +239,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn move_of_an_earlier_version_is_read() {
+        let stored =
+            r#"{"event": "handed-over", "slot": "pserver-1", "shards": 1, "cause": "why"}"#;
+        let event: JobEvent = serde_json::from_str(stored).expect("an event");
+        assert_eq!(line(&event).text.as_deref(), Some("1 shard moved from pserver-1: why"));
+    }
+
+    #[test]
     fn each_event_has_its_weight_and_its_text() {
         let stored = include_str!("../../tests/stored/events.jsonl").lines();
         let events = stored.map(serde_json::from_str::<NumberedEvent>);
@@ -257,7 +267,7 @@ mod tests {
             "warning: the model is worse than a constant",
             "save 1: the model of checkpoint g1-c3 is in hdfs://nn/model/1",
             "failover from pserver-1: backups serve 4 shards of it, 3 shards lost a backup; 7 shards under-replicated",
-            "pserver-1 handed 4 shards over to pservers with a copy: others serve fewer",
+            "4 shards moved from pserver-1 to pserver-0, pserver-2: others serve fewer",
         ] {
             assert!(texts.iter().any(|text| text == expected), "{expected:?} in {texts:#?}");
         }

@@ -182,6 +182,8 @@ impl Coordinator {
                     tracing::info!(%cut, committed, "cut_ended");
                     self.cut.take_if(|own| own.cut == cut);
                 }
+                // To all threads: a copy may be filled on another thread than its primary's. Each leaves what is not of its
+                // shards.
                 let command = Arc::new(command);
                 self.threads.broadcast(|| DataCommand::Shards(Arc::clone(&command)));
             }

@@ -1,7 +1,7 @@
 //! Counting: sample i adds 1 to row i. After kills of trainers and rollbacks of pservers every row equals the number
 //! of passes exactly, in ASP, in SSP and in BSP. With the once-only memory switched off the same test fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use heddle_protocol::view::{
 };
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
 use heddle_tests::logs::KILLS;
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(240);
 const FILES: u64 = 8;
@@ -90,8 +91,7 @@ fn counts(dir: &Path) -> BTreeMap<u64, f32> {
     let bytes =
         std::fs::read(dir.join("model").join(&published.dir).join(&file.name)).expect("a file");
     let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-    let header: serde_json::Value =
-        serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("JSON");
+    let header: Value = serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("JSON");
     let tensor = |name: &str| {
         let offsets = header.get(name)?["data_offsets"].as_array()?;
         let at = |index: usize| Some(8 + header_bytes + offsets.get(index)?.as_u64()? as usize);
@@ -221,6 +221,11 @@ fn counts_are_exact_while_shards_move() {
             let view = run.wait_for("the number", LIMIT, settled).expect("shards move");
             println!("{consistency} {kind:?}: {:?} {:?}", view.pservers, view.replication);
             assert_eq!((view.epoch.count, view.recoveries.len()), (0, 0), "no rollback");
+            let places = heddle(dir.path(), &["shards", &id, "--json"]).expect("heddle starts");
+            let places: Vec<Value> = serde_json::from_str(&places.stdout).expect("JSON");
+            let serving: BTreeSet<&str> =
+                places.iter().filter_map(|shard| shard["served_by"].as_str()).collect();
+            assert_eq!((places.len(), serving.len()), (4, wanted as usize), "{places:?}");
         }
         std::fs::remove_file(slow).expect("it is there");
         let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");

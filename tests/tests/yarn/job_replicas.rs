@@ -251,7 +251,7 @@ fn node_leaves(cluster: &Cluster, job: &mut Submitted<'_>) -> Result<()> {
     let handed_over = |event: &JobEvent| {
         matches!(
             event,
-            JobEvent::HandedOver { slot, .. } if slots(&there).contains(slot)
+            JobEvent::Moved { slot, .. } if slots(&there).contains(slot)
         )
     };
     ensure!(job.events().iter().any(handed_over), "{:?}", job.events());

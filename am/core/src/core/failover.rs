@@ -11,6 +11,7 @@ use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
 use heddle_protocol::view::{self, PserversView, ReplicationView, ShardPlacesView, WarningCode};
 
 use super::Core;
+use crate::context::deadlines::Retried;
 use crate::record::{Record, RecordedView};
 use crate::stage::placement::place_backups;
 use crate::stage::replicas::{ChangedViews, FailedFill, NoCopyLeft, ServedShard, SettledViews};
@@ -347,11 +348,29 @@ impl Core {
             None if is_moving && !self.stage.is_in_phase() => {
                 "the next phase of the job".to_owned()
             }
-            None if is_moving => {
-                let cut = self.checkpoints.open_cut();
-                cut.map_or(String::new(), |cut| format!("checkpoint {cut}"))
-            }
+            None if is_moving => self.hand_over_waits_for(),
             None => String::new(),
+        }
+    }
+
+    fn hand_over_waits_for(&self) -> String {
+        let (places, views) = (self.refill_places(), self.stage.views().all());
+        let leaving = self.fleet.emptied_pservers();
+        let is_stuck = |view: &RecordedView| {
+            let has_copy = view.in_sync.iter().any(|copy| !leaving.contains(&copy.slot));
+            let is_filled = view.open_fills().next().is_some();
+            !has_copy && !is_filled && !places.can_fill(views, view)
+        };
+        if let Some(cut) = self.checkpoints.open_cut() {
+            format!("checkpoint {cut}")
+        } else if !self.ctx.are_decisions_durable() {
+            "the record of the last change".to_owned()
+        } else if self.ctx.waits_to_retry(Retried::HandOver) {
+            "a pause: shards took too long to stop".to_owned()
+        } else if views.iter().any(is_stuck) {
+            "a pserver with room for another copy".to_owned()
+        } else {
+            String::new()
         }
     }
 

@@ -3,8 +3,10 @@
 //! The order of stop, record and map is in `docs/replication.md`. It is done while work goes on and no cut is open, and a cut
 //! waits for it: then only frames change a shard. Which shards go where is decided in `stage::replicas::hand_over`.
 
+use std::collections::BTreeSet;
+
 use heddle_protocol::control::{HandOver, ShardCommand, ShardStop};
-use heddle_protocol::ids::{Epoch, Member, Slot};
+use heddle_protocol::ids::{Epoch, Member, ShardId, Slot};
 use heddle_protocol::view;
 
 use super::Core;
@@ -70,8 +72,11 @@ impl Core {
             HandOverCause::Uneven => "others serve fewer",
         };
         let shards = changed.promoted.len() as u32;
-        let slot = from.slot;
-        self.ctx.notice(view::JobEvent::HandedOver { slot, shards, cause: cause.to_owned() });
+        let (slot, views) = (from.slot, self.stage.views().all());
+        let serves = |shard: &ShardId| Some(views.view(*shard)?.primary.slot);
+        let to: BTreeSet<Slot> = changed.promoted.iter().filter_map(serves).collect();
+        let (to, cause_text) = (to.into_iter().collect(), cause.to_owned());
+        self.ctx.notice(view::JobEvent::Moved { slot, shards, to, cause: cause_text });
         let moved = shards_text(&changed.promoted);
         self.change_views(&changed, format!("{slot} hands {moved} over: {cause}"));
     }
@@ -97,9 +102,9 @@ impl Core {
     }
 
     /// Whether a pserver on a node that leaves stays until its shards are handed over and have copies elsewhere: not if one
-    /// of them has none on another node, and can get none.
+    /// of them has none on another node, and can get none. A hand-over or a record that is under way only takes its time.
     pub(super) fn waits_for_copies(&self, slot: Slot) -> bool {
-        self.moves_by_hand_over() && {
+        self.moves_shards() && self.stage.is_in_phase() && {
             let (places, leaving) = (self.refill_places(), self.fleet.emptied_pservers());
             let fills = rows_fit(&self.ctx.config().spec);
             let views = self.stage.views().all();

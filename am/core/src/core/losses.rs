@@ -207,9 +207,11 @@ impl Core {
         self.fleet.retire(slot, &mut self.ctx);
     }
 
-    /// The job goes on after a rollback: pservers on nodes that will be gone still need a checkpoint to move.
+    /// The job goes on after a rollback: pservers on nodes that will be gone still need a checkpoint to move, unless they
+    /// only wait for copies elsewhere.
     pub(super) fn save_before_departure(&mut self) {
-        if !self.fleet.departing_pservers().is_empty() {
+        let departing = self.fleet.departing_pservers();
+        if departing.into_iter().any(|slot| !self.waits_for_copies(slot)) {
             self.save_now();
         }
     }

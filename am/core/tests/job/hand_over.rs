@@ -90,7 +90,7 @@ fn shards_spread_evenly_again_after_a_loss() {
     let replication = job.core.view().replication.expect("it has backups");
     assert_eq!((replication.promotions, replication.hand_overs), (2, 2));
     assert_eq!(replication.served, [0, 1, 2].map(|slot| (Slot::pserver(slot), 2)).into());
-    assert!(job.notices.iter().any(|it| matches!(it, JobEvent::HandedOver { shards: 1, .. })));
+    assert!(job.notices.iter().any(|it| matches!(it, JobEvent::Moved { shards: 1, .. })));
 }
 
 #[test]

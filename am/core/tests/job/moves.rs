@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use heddle_am_core::{Event, Record};
 use heddle_protocol::control::Operation;
-use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::JobEvent;
 
@@ -55,6 +55,13 @@ fn growth_spreads_and_a_shrink_drains() {
     fill_all(&mut job);
     assert_eq!(served(&job), each(3, 2));
     check(&job, 1);
+    let moved = job.notices.iter().filter_map(|event| match event {
+        JobEvent::Moved { slot, shards, to, .. } => Some((slot.index, *shards, to.clone())),
+        _ => None,
+    });
+    let moved: Vec<_> = moved.collect();
+    assert_eq!(moved.iter().map(|(_, shards, _)| shards).sum::<u32>(), 2);
+    assert!(moved.iter().all(|(from, _, to)| *from < 2 && *to == [Slot::pserver(2)]), "{moved:?}");
     for (pservers, shards) in [(1, 6), (3, 2), (2, 3)] {
         scale(&mut job, pservers);
         fill_all(&mut job);
@@ -102,6 +109,37 @@ fn view_names_what_moves_wait_for() {
     job.auto.snap = false;
     job.operate(8, Operation::Checkpoint);
     assert_eq!(waits_for(&job), format!("checkpoint {}", job.cut()));
+}
+
+/// The attempt ends while a departing pserver's shards wait for a checkpoint that saves.
+#[test]
+fn departure_outlives_an_attempt_that_saves() {
+    let mut job = elastic(0);
+    (job.auto.snap, job.auto.save) = (false, false);
+    job.operate(8, Operation::Checkpoint);
+    scale(&mut job, 1);
+    fill_all(&mut job);
+    assert_eq!(served(&job), each(2, 3), "shards do not move while a cut is open");
+    let mut next = crate::failover::taken_over(&job);
+    fill_all(&mut next);
+    assert_eq!(served(&next), each(1, 6));
+    check(&next, 1);
+}
+
+/// Survivors take the shards of a lost pserver, and give them back by spreading when its container comes.
+#[test]
+fn shards_of_a_lost_pserver_come_back_by_spreading() {
+    let mut job = elastic(0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(1));
+    job.pass(31_000);
+    assert_eq!(served(&job), each(1, 6));
+    let restored = restores(&job);
+    job.auto.cluster = true;
+    job.grant(Slot::pserver(1), Incarnation(2));
+    job.pass(1_000);
+    fill_all(&mut job);
+    assert_eq!((served(&job), restores(&job)), (each(2, 3), restored));
 }
 
 #[test]
@@ -171,4 +209,18 @@ fn node_that_leaves_costs_no_checkpoint() {
     assert_ne!(job.pserver(1), leaves, "it is replaced");
     assert_eq!((restores(&job), job.calls.len()), (restored, cuts));
     assert_eq!(served(&job), each(2, 3));
+}
+
+/// The notice comes while a hand-over is under way.
+#[test]
+fn node_that_leaves_during_a_move_costs_no_checkpoint() {
+    let mut job = elastic(0);
+    job.node = |slot| format!("node-of-{slot}");
+    job.kill(job.pserver(1));
+    let (restored, cuts) = (restores(&job), job.calls.len());
+    job.auto.hand_over = false;
+    scale(&mut job, 3);
+    fill_all(&mut job);
+    job.on(Event::NodeLeaving { node: "node-of-pserver-1".to_owned() });
+    assert_eq!((restores(&job), job.calls.len()), (restored, cuts));
 }

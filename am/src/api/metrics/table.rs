@@ -208,6 +208,14 @@ view_metrics! {
     Gauge "heddle_replication_lag_seconds"
         "For how long the slowest backup in sync has owed an acknowledgement."
         |view, out| replicated(view, out, |copies| seconds(copies.lag.ms));
+    Gauge "heddle_shards_served"
+        "Shards that a parameter server serves, of a job whose shards can move."
+        |view, out| {
+            let served = view.replication.iter().flat_map(|copies| &copies.served);
+            for (slot, shards) in served {
+                out.labelled(&[("slot", &slot.to_string())], shards);
+            }
+        };
     Gauge "heddle_refills" "Backups of shards that are being brought up to date."
         |view, out| replicated(view, out, |copies| copies.refills.len());
     Gauge "heddle_refill_bytes" "Bytes that running refills have sent."
@@ -223,6 +231,8 @@ view_metrics! {
     Gauge "heddle_pservers_wanted"
         "Pservers that are to hold shards, of a job with pservers.min below pservers.max."
         |view, out| some(out, view.pservers.as_ref().map(|pservers| pservers.wanted));
+    Gauge "heddle_pservers_present" "Pservers of such a job that are registered."
+        |view, out| some(out, view.pservers.as_ref().map(|pservers| pservers.present));
     Gauge "heddle_pservers_departing" "Pservers that are to go and still hold shards."
         |view, out| some(out, view.pservers.as_ref().map(|pservers| pservers.departing.len()));
     Counter "heddle_updates_lost_total"

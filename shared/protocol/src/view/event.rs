@@ -146,12 +146,16 @@ pub enum JobEvent {
         /// Shards of the job that have fewer backups than wanted now.
         under_replicated: u32,
     },
-    /// A pserver has handed shards over to pservers with a copy (`pservers.replicas`).
-    HandedOver {
-        /// The pserver.
+    /// Shards have moved: a living pserver has handed them over to pservers that have a copy.
+    #[serde(alias = "handed-over")]
+    Moved {
+        /// The pserver that has served them.
         slot: Slot,
         /// How many shards.
         shards: u32,
+        /// The pservers that serve them now, ascending.
+        #[serde(default)]
+        to: Vec<Slot>,
         /// Why, in words.
         cause: String,
     },
@@ -247,7 +251,7 @@ impl JobEvent {
             | Self::RollbackStarted { .. }
             | Self::RollbackFinished { .. }
             | Self::FailedOver { .. }
-            | Self::HandedOver { .. }
+            | Self::Moved { .. }
             | Self::TrainersReleased { .. }
             | Self::Recovered(_)
             | Self::Ended { .. } => {}

@@ -270,7 +270,7 @@ impl World {
             | view::JobEvent::RollbackStarted { .. }
             | view::JobEvent::RollbackFinished { .. }
             | view::JobEvent::FailedOver { .. }
-            | view::JobEvent::HandedOver { .. }
+            | view::JobEvent::Moved { .. }
             | view::JobEvent::TrainersReleased { .. }
             | view::JobEvent::Recovered(_) => self.coverage.changed(),
             view::JobEvent::Warning { code, .. } => {
@@ -323,7 +323,7 @@ impl World {
                 self.restoring = true;
             }
             view::JobEvent::FailedOver { .. } => self.failovers += 1,
-            view::JobEvent::HandedOver { .. } => self.hand_overs += 1,
+            view::JobEvent::Moved { .. } => self.hand_overs += 1,
             _ => {}
         }
     }
