@@ -357,6 +357,12 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
 
 #[cfg(test)]
 mod tests {
+    use heddle_am::api;
+    use heddle_am::event_log::{EventLog, EventOutput};
+    use heddle_channel::PeerTimeout;
+    use heddle_protocol::handshake::Mechanism;
+    use heddle_protocol::ids::Attempt;
+
     use super::*;
 
     #[test]
@@ -377,6 +383,52 @@ mod tests {
             assert!(am(both).connect().await.is_ok());
             assert!(am(vec![closed]).connect().await.is_err());
             assert!(matches!(am(Vec::new()).connect().await, Err(ExchangeError::NoAddress)));
+        });
+    }
+
+    /// The secret of a job's grant, which a service user can read.
+    #[test]
+    fn controllers_secret_opens_the_status_and_the_size_alone() {
+        runtime().expect("a runtime").block_on(async {
+            let (run, secret) =
+                (RunId(uuid::Uuid::from_u128(7)), Secret::random().expect("random"));
+            let granted = secret.of_peers(run, Channel::Controller);
+            let listener = api::bind(std::net::Ipv4Addr::LOCALHOST.into(), &[]).await;
+            let listener = listener.expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let (inputs, mut orders) = tokio::sync::mpsc::channel(4);
+            let view = JobView::starting(run, "job", Attempt(1), 0);
+            let (_keep, views) = tokio::sync::watch::channel(std::sync::Arc::new(view));
+            let pages = api::Pages::new(views, EventLog::new(Attempt(1), EventOutput::LogOnly));
+            let (mechanism, timeout) = (Mechanism::Hmac, PeerTimeout::default());
+            let state = api::ApiState { run, secret, mechanism, timeout, inputs, pages };
+            let capacity = api::Capacity::default();
+            tokio::spawn(api::serve(listener, std::sync::Arc::new(state), None, capacity));
+            tokio::spawn(async move {
+                while let Some(api::ApiInput::Operation { operation, answer }) = orders.recv().await
+                {
+                    assert!(matches!(operation, Operation::Resize(_)), "{operation:?}");
+                    answer.send(Ok(())).expect("it waits");
+                }
+            });
+            let am = Am {
+                addresses: vec![address],
+                peer: "the test's".to_owned(),
+                next: String::new(),
+                checkpoint_timeout: Duration::ZERO,
+            };
+            let key = || AmKey::controller(run, &granted);
+            assert_eq!(am.view_with(key()).await.expect("the status").name, "job");
+            let order = ResizeOrder { generation: 1, trainers: 2, pservers: 1 };
+            am.resize(key(), &order).await.expect("the size");
+            let events = am.events_with(key(), 0).await.expect_err("refused");
+            assert_eq!(events.exit, ExitCode::Denied);
+            for path in ["/v1/operator", "/v1/session"] {
+                let refused = am.post(key(), path, &Operation::Kill, ANSWER_LIMIT).await;
+                assert_eq!(refused.expect_err(path).exit, ExitCode::Denied);
+            }
+            let as_operator = am.operate(run, &granted, &Operation::Kill).await;
+            assert!(as_operator.is_err(), "another channel has another secret");
         });
     }
 

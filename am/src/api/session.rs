@@ -104,8 +104,15 @@ pub(super) async fn answer(
             let takes = |client: &ProvenClient| matches!(client, ProvenClient::Controller);
             operator(request, &shared, &state, takes, Operation::Resize).await
         }
-        (&Method::GET, "/v1/status") => proven_page(&request, "/api/v1/job", &shared, &state),
-        (&Method::GET, "/v1/events") => proven_page(&request, public::EVENTS, &shared, &state),
+        (&Method::GET, "/v1/status") => {
+            let takes =
+                |client: &_| matches!(client, ProvenClient::Operator | ProvenClient::Controller);
+            proven_page(&request, "/api/v1/job", &shared, &state, takes)
+        }
+        (&Method::GET, "/v1/events") => {
+            let takes = |client: &_| matches!(client, ProvenClient::Operator);
+            proven_page(&request, public::EVENTS, &shared, &state, takes)
+        }
         (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
         (&Method::GET | &Method::HEAD, path) => pages(&request, path, &shared, &state).await,
         _ => not_allowed("GET, HEAD"),
@@ -167,12 +174,11 @@ fn proven_page(
     path: &str,
     shared: &ApiState,
     state: &ConnectionState,
+    takes: impl Fn(&ProvenClient) -> bool,
 ) -> Response<Body> {
     match proved(request, shared, state) {
-        Ok(ProvenClient::Operator | ProvenClient::Controller) => {
-            reading(shared.pages.read(path, request.uri().query()))
-        }
-        Ok(ProvenClient::Container(_)) => unproven(&ProofError::Secret),
+        Ok(client) if takes(&client) => reading(shared.pages.read(path, request.uri().query())),
+        Ok(_) => unproven(&ProofError::Secret),
         Err(why) => unproven(&why),
     }
 }
@@ -362,12 +368,19 @@ async fn body_of<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, R
 
 async fn operate(operation: Operation, shared: &ApiState) -> Response<Body> {
     let (answer, answered) = oneshot::channel();
+    // Numbers of a job that ends cannot be set. All other operations have been overtaken by the end.
+    let ending = match operation {
+        Operation::Scale { .. } | Operation::ScaleAuto | Operation::Resize(_) => {
+            text(StatusCode::CONFLICT, "the job is ending")
+        }
+        _ => text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending"),
+    };
     if shared.inputs.send(ApiInput::Operation { operation, answer }).await.is_err() {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
+        return ending;
     }
     match answered.await {
         Ok(Ok(())) => text(StatusCode::OK, "accepted"),
         Ok(Err(why)) => text(StatusCode::CONFLICT, &why),
-        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending"),
+        Err(_) => ending,
     }
 }

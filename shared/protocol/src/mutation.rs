@@ -98,11 +98,13 @@ pub enum Mutation {
     CutsWithoutState,
     /// A job follows the orders of a controller that another one has superseded.
     StaleController,
+    /// An order about the numbers of containers is answered before its record is durable.
+    OrderAnsweredEarly,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -147,6 +149,7 @@ impl Mutation {
         Self::SetAsideForgotten,
         Self::CutsWithoutState,
         Self::StaleController,
+        Self::OrderAnsweredEarly,
     ];
 
     /// Whether this process has the defect.

@@ -58,6 +58,8 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
             Fault::LoseTrainer,
             Fault::CutOffControl,
         ],
+        // An attempt that dies between an order and its record.
+        Mutation::OrderAnsweredEarly => &[Fault::Scale, Fault::KillAm, Fault::TwoAms],
         // An attempt that dies between a score and its record.
         Mutation::ScoreNotDurable => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
         // An attempt that dies while a save is under way.
@@ -114,7 +116,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::LostShardsTakeAll | Mutation::LostUpdatesForgotten => "asp-local",
         Mutation::SetAsideForgotten => "asp-poisoned",
         Mutation::CutsWithoutState => "evaluate",
-        Mutation::StaleController => "asp-controlled",
+        Mutation::StaleController | Mutation::OrderAnsweredEarly => "asp-controlled",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

@@ -25,7 +25,7 @@ pub(crate) struct JournalGate {
     ready: Vec<Action>,
     /// Messages, each with the last decision before it.
     messages: VecDeque<(RecordId, Action)>,
-    /// Store calls, each with the last record before it.
+    /// Store calls, and answers to orders that are recorded, each with the last record before it.
     calls: VecDeque<(RecordId, Action)>,
     asked: RecordId,
     /// The last of them that is a decision.
@@ -90,6 +90,15 @@ impl JournalGate {
         self.durable = self.asked;
     }
 
+    /// Adds an action that leaves when all records before it are durable, though processes of the job do not see it.
+    pub(crate) fn push_recorded(&mut self, action: Action) {
+        if self.durable < self.asked && !Mutation::OrderAnsweredEarly.is_on() {
+            self.calls.push_back((self.asked, action));
+        } else {
+            self.ready.push(action);
+        }
+    }
+
     /// Adds a store call that the caller has judged: the records before it [are durable](Self::has).
     pub(crate) fn push_judged(&mut self, call: Action) {
         self.ready.push(call);
@@ -145,7 +154,9 @@ fn wait(action: &Action) -> Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{CallId, ConnectionId, ContainerName, ContainerOrder, StoreCall};
+    use crate::action::{
+        CallId, ConnectionId, ContainerName, ContainerOrder, OperationId, StoreCall,
+    };
     use crate::outcome::Outcome;
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
@@ -220,6 +231,19 @@ mod tests {
         );
         gate.durable(second);
         assert_eq!(gate.take().len(), 1);
+    }
+
+    #[test]
+    fn recorded_answer_waits_for_its_record() {
+        let mut gate = JournalGate::default();
+        let answer = || Action::Answer { id: OperationId(1), result: Ok(String::new()) };
+        gate.push_recorded(answer());
+        assert!(matches!(gate.take().as_slice(), [Action::Answer { .. }]));
+        let record = gate.journal(record());
+        gate.push_recorded(answer());
+        assert!(matches!(gate.take().as_slice(), [Action::Journal { .. }]));
+        gate.durable(record);
+        assert!(matches!(gate.take().as_slice(), [Action::Answer { .. }]));
     }
 
     #[test]

@@ -323,6 +323,12 @@ impl Context {
         self.push(Action::Answer { id, result });
     }
 
+    /// Answers an operator or a controller, whose order is recorded: when the record is durable, so that later attempts
+    /// keep what they have been promised.
+    pub(crate) fn answer_recorded(&mut self, id: OperationId, result: Result<String, String>) {
+        self.gate.push_recorded(Action::Answer { id, result });
+    }
+
     /// Reports an event to the users of the job.
     pub(crate) fn notice(&mut self, event: view::JobEvent) {
         self.push(Action::Notice(Box::new(event)));

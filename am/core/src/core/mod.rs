@@ -337,9 +337,10 @@ impl Core {
             Operation::Checkpoint => {
                 Err("no training is under way: there is nothing new to save".to_owned())
             }
-            Operation::Scale { trainers, pservers } => self.scale_by_operator(*trainers, *pservers),
-            Operation::ScaleAuto => self.scale_auto(),
-            Operation::Resize(order) => self.resize(order),
+            Operation::Scale { .. } | Operation::ScaleAuto | Operation::Resize(_) => {
+                let answer = self.scaling_order(operation);
+                return self.ctx.answer_recorded(id, answer);
+            }
             Operation::Chaos(order) => self.chaos.order(order, &self.fleet, &mut self.ctx),
         };
         self.ctx.answer(id, answer);

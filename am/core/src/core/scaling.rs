@@ -3,7 +3,7 @@
 //! An operator's numbers stay until an operator gives them back. Of controllers the highest generation counts: orders of a
 //! controller that was suspended while another took the lead are refused, also by later attempts.
 
-use heddle_protocol::control::ResizeOrder;
+use heddle_protocol::control::{Operation, ResizeOrder};
 use heddle_protocol::job_spec::{Consistency, Elasticity, phase_count};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{ElasticView, SetBy};
@@ -17,8 +17,18 @@ use crate::stage::StageKind;
 const CONTROLLER_MS: u64 = 60_000;
 
 impl Core {
+    /// An operator or a controller sets numbers.
+    pub(super) fn scaling_order(&mut self, operation: &Operation) -> Result<String, String> {
+        match operation {
+            Operation::Scale { trainers, pservers } => self.scale_by_operator(*trainers, *pservers),
+            Operation::ScaleAuto => self.scale_auto(),
+            Operation::Resize(order) => self.resize(order),
+            _ => Err("not an order about numbers".to_owned()),
+        }
+    }
+
     /// An operator sets numbers.
-    pub(super) fn scale_by_operator(
+    fn scale_by_operator(
         &mut self,
         trainers: Option<u32>,
         pservers: Option<u32>,
@@ -32,13 +42,13 @@ impl Core {
     }
 
     /// An operator gives the numbers back to the controller.
-    pub(super) fn scale_auto(&mut self) -> Result<String, String> {
+    fn scale_auto(&mut self) -> Result<String, String> {
         self.check_elastic()?;
         self.scale(WantedSize { set_by: SetBy::Controller, ..self.fleet.wanted_size() })
     }
 
     /// The controller sets numbers.
-    pub(super) fn resize(&mut self, order: &ResizeOrder) -> Result<String, String> {
+    fn resize(&mut self, order: &ResizeOrder) -> Result<String, String> {
         self.check_elastic()?;
         let ResizeOrder { generation, trainers, pservers } = *order;
         let now = self.fleet.wanted_size();
@@ -49,6 +59,10 @@ impl Core {
             ));
         }
         if now.set_by == SetBy::Operator {
+            if generation > now.generation {
+                // Kept for when the operator gives the numbers back.
+                self.scale(WantedSize { generation, ..now })?;
+            }
             let JobSize { trainers, pservers } = now.size;
             return Err(format!(
                 "pinned by an operator, to {trainers} trainers and {pservers} pservers"
@@ -119,10 +133,13 @@ impl Core {
             Consistency::Ssp | Consistency::Asp if is_last => self.work.useful_trainers(),
             Consistency::Ssp | Consistency::Asp => of_pass,
         };
+        let released = self.fleet.released_trainers() as u32;
+        let useful = if released > 0 { useful.min((trainers - released) as usize) } else { useful };
         Some(ElasticView {
             set_by,
             generation,
             trainers,
+            released,
             useful: useful.min(spec.trainers.max as usize) as u32,
             pservers,
             is_preempted: self.fleet.is_preempted(),

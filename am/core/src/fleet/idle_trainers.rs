@@ -74,9 +74,9 @@ impl Fleet {
         self.leave_unwanted(ctx)
     }
 
-    /// Whether a slot is left empty until there is work.
-    pub(crate) fn has_released_trainers(&self) -> bool {
-        self.idle.count() > 0
+    /// How many slots are left empty until there is work.
+    pub(crate) fn released_trainers(&self) -> usize {
+        self.idle.count()
     }
 
     /// There is work for this number of trainers: released ones are asked for again, as far as it needs them.

@@ -101,13 +101,13 @@ impl Fleet {
                 "the job takes {range} {role}s, not {count}: the bounds are {role}s.min and {role}s.max"
             ));
         }
-        let is_changed = self.wanted.size != to.size;
-        self.wanted = to;
+        let before = std::mem::replace(&mut self.wanted, to);
         // The next attempt keeps to it.
         let (WantedSize { set_by, generation, .. }, at_ms) = (to, ctx.wall_ms());
         let pservers = Some(pservers);
         ctx.journal(Record::Scaled { trainers, pservers, set_by, generation, at_ms });
-        if !is_changed && set_by == SetBy::Controller {
+        let is_of_controller = set_by == SetBy::Controller || before.generation < generation;
+        if before.size == to.size && is_of_controller {
             return Ok(Vec::new());
         }
         self.forget_released_trainers();

@@ -194,7 +194,7 @@ impl JobWork {
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
         };
-        let others = workers > 1 || fleet.has_released_trainers();
+        let others = workers > 1 || fleet.released_trainers() > 0;
         if others && (queue.may_be_overdue() || !self.losers.is_empty()) {
             ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }

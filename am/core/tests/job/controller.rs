@@ -120,6 +120,30 @@ fn operator_pins_the_size_and_gives_it_back() {
 }
 
 #[test]
+fn pinned_job_remembers_which_controller_leads() {
+    let mut job = started();
+    assert!(resize(&mut job, 4, 3).is_ok());
+    assert!(scale(&mut job, 2).is_ok());
+    // The leader of generation 4 is suspended with an order that it has planned.
+    assert!(resize(&mut job, 5, 2).is_err_and(|why| why.starts_with("pinned")));
+    assert_eq!(wanted(&job), (2, SetBy::Operator, 5));
+    assert!(answer(&mut job, Operation::ScaleAuto).is_ok());
+    let late = resize(&mut job, 4, 3);
+    assert!(late.is_err_and(|why| why.starts_with("controller 4 does not lead any more")));
+}
+
+#[test]
+fn order_is_answered_when_it_is_recorded() {
+    let mut job = started();
+    job.auto.journal = false;
+    let order = ResizeOrder { generation: 5, trainers: 3, pservers: 2 };
+    job.operate(1, Operation::Resize(order));
+    assert!(job.answers.is_empty(), "a later attempt may lack it");
+    job.all_durable();
+    assert_eq!(job.answers.len(), 1);
+}
+
+#[test]
 fn first_order_stands_for_a_job_that_has_the_size_already() {
     let mut job = started();
     let records = job.records.len();

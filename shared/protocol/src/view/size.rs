@@ -36,7 +36,10 @@ pub struct ElasticView {
     pub generation: u64,
     /// How many trainers are wanted.
     pub trainers: u32,
-    /// How many the job has work for in its present pass and those after it.
+    /// How many of these are not asked for, since they would lack work at present.
+    #[serde(default)]
+    pub released: u32,
+    /// How many the job has work for in its present pass and those after it; without work for all that are wanted, at present.
     pub useful: u32,
     /// How many pservers are wanted.
     pub pservers: u32,

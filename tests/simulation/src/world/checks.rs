@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_am_core::{Action, Checkpoint, Outcome, Record};
+use heddle_am_core::{Action, Checkpoint, OperationId, Outcome, Record};
 use heddle_protocol::control::{
     BeginPhase, Command, LoadShards, PserverCommand, ShardCommand, ShardState, TrainerCommand,
 };
@@ -588,6 +588,25 @@ impl World {
             return Ok(());
         }
         Err(format!("controller {generation} orders after controller {highest}"))
+    }
+
+    /// An order was carried out or refused. Once a controller is obeyed, earlier controllers are not, also by later
+    /// attempts.
+    pub(super) fn answered(
+        &mut self,
+        id: OperationId,
+        result: &Result<String, String>,
+    ) -> Result<(), String> {
+        self.coverage.changed();
+        let Some(generation) = self.trouble.orders.remove(&id).filter(|_| result.is_ok()) else {
+            return Ok(());
+        };
+        let accepted = self.trouble.accepted;
+        if generation < accepted {
+            return Err(format!("controller {generation} is obeyed after controller {accepted}"));
+        }
+        self.trouble.accepted = generation;
+        Ok(())
     }
 
     /// Spares wait without work, and take the shards of a lost pserver at once.

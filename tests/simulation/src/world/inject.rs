@@ -185,6 +185,9 @@ impl World {
         let Some(leader) = self.leader else {
             return Ok(false);
         };
+        if let Operation::Resize(order) = &operation {
+            self.trouble.orders.insert(id, order.generation);
+        }
         self.am_event(leader, Event::Operation { id, operation })?;
         Ok(true)
     }

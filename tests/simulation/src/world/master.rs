@@ -200,8 +200,7 @@ impl World {
                 }
                 Action::Notice(event) => self.note(&event),
                 Action::Finish(outcome) => self.finishes(attempt, *outcome),
-                // An operator's order was carried out.
-                Action::Answer { .. } => self.coverage.changed(),
+                Action::Answer { id, result } => self.answered(id, &result)?,
                 // Faults of the simulation are drawn by its explorer: no operator orders them.
                 Action::Fault(_) => {}
             }

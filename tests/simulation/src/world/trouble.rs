@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_am_core::{Event, Exit};
+use heddle_am_core::{Event, Exit, OperationId};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
 
@@ -57,6 +57,10 @@ pub(super) struct Trouble {
     pub(super) probes_silent_until: u64,
     /// How many controllers have been superseded.
     pub(super) controller: u64,
+    /// Orders of controllers that are not answered, with the generations of these.
+    pub(super) orders: BTreeMap<OperationId, u64>,
+    /// The highest generation of a controller whose order was accepted.
+    pub(super) accepted: u64,
     /// The next record cannot be written, ever.
     pub(super) journal_fails: bool,
     /// What the cluster does otherwise than ordered, the next times.
