@@ -164,7 +164,7 @@ impl PserverJob {
         let table = self.tables.get(usize::from(table.0));
         let (name, bytes) = table.map_or(("", 0), |table| (&*table.name, table.row_bytes()));
         format!(
-            "table \"{name}\" is full: shard {shard} has {rows} rows of {bytes} bytes and room for no more; raise pservers.memory or pservers.count, or set model.table-full = \"drop\""
+            "table \"{name}\" is full: shard {shard} has {rows} rows of {bytes} bytes and room for no more; raise pservers.memory or pservers.count (and pservers.min, if it is given), or set model.table-full = \"drop\""
         )
     }
 

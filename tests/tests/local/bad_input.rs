@@ -299,6 +299,34 @@ fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
             ],
         ),
         (
+            &["pservers.min=3", "pservers.max=4"],
+            &["pservers.min", "is 3, must not be above pservers.count = 1"],
+        ),
+        (
+            &["pservers.count=2", "pservers.max=1"],
+            &["pservers.max", "is 1, must not be below pservers.count = 2"],
+        ),
+        (
+            &["pservers.count=2", "pservers.min=1", "pservers.replicas=1"],
+            &["pservers.replicas", "pservers.min = 1"],
+        ),
+        (
+            &["pservers.max=64", "pservers.shards=8"],
+            &["pservers.shards", "is 8, must be at least pservers.max × pservers.vcores = 64"],
+        ),
+        (
+            &["pservers.count=4", "pservers.shards=4", "pservers.min=1", "model.features=40000000"],
+            &["pservers.memory", "is 512MiB, must be at least "],
+        ),
+        (
+            &["pservers.max=2", "training.consistency=asp", "pservers.recovery=local"],
+            &["pservers.recovery", "is \"local\""],
+        ),
+        (
+            &["trainers.idle-timeout=10ms"],
+            &["trainers.idle-timeout", "is 10ms, must be at least 1s"],
+        ),
+        (
             &["training.staleness=2"],
             &["training.staleness", "is for training.consistency = \"ssp\" alone"],
         ),

@@ -148,6 +148,12 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
     // 160 MiB and a tenth, in steps of 64 MiB: two pservers, two trainers and the ApplicationMaster.
     ensure!(plan["total_max"]["memory_mib"] == 5 * 192, "{plan:#}");
     ensure!(plan["train_tasks"].as_u64().is_some_and(|tasks| tasks >= 4), "{plan:#}");
+    let elastic = ["pservers.min=1", "pservers.max=4", "pservers.shards=4"];
+    let elastic = elastic.iter().flat_map(|key| ["--set", *key]);
+    let elastic: Vec<&str> = ["--dry-run"].into_iter().chain(elastic).collect();
+    let elastic = job.submit_and_wait(&elastic)?;
+    let sizes = "2, later 1 to 4 × ";
+    ensure!(elastic.code == Some(0) && elastic.stdout.contains(sizes), "{elastic:?}");
     let many = [
         "--dry-run",
         "--set",

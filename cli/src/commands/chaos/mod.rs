@@ -97,7 +97,8 @@ async fn planned(args: &Args, job: &mut dyn NamedJob) -> Result<ChaosPlan, Comma
         kinds => kinds.to_vec(),
     };
     let spec = job.spec().await?;
-    let (pservers, trainers) = (spec.pservers.count, spec.trainers.min);
+    // As many as are there whatever the sizes of the job become.
+    let (pservers, trainers) = (spec.pservers.least(), spec.trainers.min);
     let seed = args.seed.unwrap_or_else(|| u64::from(Uuid::new_v4().as_fields().0));
     ChaosPlan::new(seed, &kinds, &roles, pservers, trainers, args.hard).ok_or_else(|| {
         CommandFailure::new(ExitCode::Usage, "no kind of --kinds applies to any role of --roles")

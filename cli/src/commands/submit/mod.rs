@@ -61,6 +61,7 @@ mod staging_gc;
 mod token;
 mod tokens_note;
 mod tool_flags;
+mod total_memory;
 mod upload;
 mod user_secrets;
 

@@ -13,6 +13,7 @@ use heddle_yarn::{AllocationSteps, NodeReport, NodeState, ResourceTypes, Resourc
 
 use super::hosts;
 use super::plan::{ClusterCheck, QueueView, RolePlan, roles};
+use super::total_memory;
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandFailure, OrFail};
 use crate::rm_web::{self, PRIORITY_MAX};
@@ -135,7 +136,7 @@ pub async fn cluster(
              (yarn.scheduler.capacity.maximum-am-resource-percent)"
         ));
     }
-    notes.extend(too_large(&roles, steps, &nodes, answer.most_mib, spec));
+    notes.extend(total_memory::check(&roles, steps, &nodes, answer.most_mib, spec)?);
     if let Some(most) = answer.priority_max.filter(|most| u64::from(spec.yarn.priority) > *most) {
         notes.push(format!(
             "yarn.priority = {}: the largest of the cluster is {most} ({PRIORITY_MAX}), which the \
@@ -149,53 +150,6 @@ pub async fn cluster(
         );
     }
     Ok(ClusterCheck { new, roles, steps, steps_known: answer.steps.is_some(), queue, notes })
-}
-
-/// Compares what the job needs at once with the limit of its queue, and with the capacity of all running nodes, used or not.
-/// Only a note: the ResourceManager may choose another queue, and an operator or an autoscaler may add nodes.
-fn too_large(
-    roles: &[RolePlan; 3],
-    steps: AllocationSteps,
-    nodes: &[NodeReport],
-    most_mib: Option<u64>,
-    spec: &JobSpec,
-) -> Option<String> {
-    let usable = nodes.iter().filter(|node| hosts::has_label(node, spec));
-    let has_mib =
-        usable.fold(0u64, |sum, node| sum.saturating_add(node.capability.memory.as_mib()));
-    let sum = |count: fn(&RolePlan) -> u32| {
-        roles.iter().fold(0u64, |sum, role| {
-            let one = steps.rounded(&role.asked).memory.as_mib();
-            sum.saturating_add(one.saturating_mul(u64::from(count(role))))
-        })
-    };
-    let (needs_mib, grows_to_mib) = (sum(|role| role.min), sum(|role| role.max));
-    let queue = &spec.yarn.queue;
-    let (place, holder, has_mib) = match most_mib {
-        _ if !nodes.is_empty() && needs_mib > has_mib => {
-            ("on this cluster".to_owned(), "all running nodes together have", has_mib)
-        }
-        Some(most) if needs_mib > most => {
-            (format!("in queue {queue:?}"), "the queue can have at the most", most)
-        }
-        Some(most) if spec.pservers.least() < spec.pservers.most() && grows_to_mib > most => {
-            return Some(format!(
-                "the job cannot grow to all of its containers in queue {queue:?}: they take {}, and the \
-                 queue can have at the most {} (pservers.max, trainers.max)",
-                format::size(grows_to_mib.saturating_mul(1 << 20)),
-                format::size(most.saturating_mul(1 << 20)),
-            ));
-        }
-        _ => return None,
-    };
-    Some(format!(
-        "the job cannot begin {place}: it needs {} at once, and {holder} {}; it would wait for \
-         yarn.allocation-timeout = {} and end with exit code 75. Lower pservers.count, \
-         trainers.min or their memory",
-        format::size(needs_mib.saturating_mul(1 << 20)),
-        format::size(has_mib.saturating_mul(1 << 20)),
-        spec.yarn.allocation_timeout
-    ))
 }
 
 /// Whether other queues are below it; such a queue does not accept jobs.
@@ -436,30 +390,6 @@ mod tests {
             ..Default::default()
         };
         NodeReport::try_from(&message).expect("a node")
-    }
-
-    #[test]
-    fn job_beyond_the_limit_of_its_queue_is_a_note_with_both_sums() {
-        let spec = job_spec::job::sample();
-        let steps = AllocationSteps { memory_mib: 1, vcores: 1 };
-        let all = roles(&spec);
-        let needs: u64 =
-            all.iter().map(|role| role.asked.memory.as_mib() * u64::from(role.min)).sum();
-        let nodes = [node(i64::try_from(needs).expect("small"))];
-        let note = |most: Option<u64>| too_large(&all, steps, &nodes, most, &spec);
-        assert_eq!((note(None), note(Some(needs))), (None, None));
-        let note = note(Some(needs - 1)).expect("a note");
-        let size = |mib: u64| format::size(mib << 20);
-        for words in [
-            format!(
-                "cannot begin in queue {:?}: it needs {} at once",
-                spec.yarn.queue,
-                size(needs)
-            ),
-            format!("the queue can have at the most {}", size(needs - 1)),
-        ] {
-            assert!(note.contains(&words), "{words} in {note}");
-        }
     }
 
     #[test]

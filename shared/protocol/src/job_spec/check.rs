@@ -9,6 +9,7 @@ use heddle_optimizer::{Optimizer, Schedule};
 
 use super::algorithm::{AlgorithmKind, LabelRange, LossFunction};
 use super::check_cluster::check_cluster;
+use super::check_pserver_bounds::check_pserver_bounds;
 use super::check_replicas::check_replicas;
 use super::columns::{Header, default_null};
 use super::file::section::SpecSection;
@@ -24,7 +25,7 @@ use super::options::{
 };
 use super::phase::{TableUse, table_use};
 use super::pserver_memory::PserverMemory;
-use super::sections::{ModelSpec, PserverSpec};
+use super::sections::ModelSpec;
 use super::table::TableKind;
 use super::value::{Bytes, DurationMs, TaskShare};
 use super::warm_start;
@@ -288,18 +289,6 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     })
 }
 
-/// Whether the number of pservers lies within its bounds.
-fn check_bounds(pservers: &PserverSpec) -> Result<(), SpecError> {
-    let PserverSpec { count, .. } = *pservers;
-    let (least, most) = (pservers.least(), pservers.most());
-    rule(least <= count, "pservers.min", || {
-        format!("is {least}, must not be above pservers.count = {count}")
-    })?;
-    rule(count <= most, "pservers.max", || {
-        format!("is {most}, must not be below pservers.count = {count}")
-    })
-}
-
 fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
     let idle_timeout = spec.trainers.idle_timeout;
     rule(idle_timeout >= DurationMs::secs(1), "trainers.idle-timeout", || {
@@ -324,7 +313,7 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
             format!("is {}, must be 0: no phase of the job uses tables", pservers.count)
         }
     })?;
-    check_bounds(pservers)?;
+    check_pserver_bounds(spec)?;
     let threads = pservers.most() * pservers.vcores;
     rule(pservers.shards >= threads, "pservers.shards", || {
         let most = if pservers.max.is_some() { "max" } else { "count" };

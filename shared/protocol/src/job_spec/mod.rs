@@ -11,6 +11,7 @@ mod algorithm;
 mod batch_features;
 mod check;
 mod check_cluster;
+mod check_pserver_bounds;
 mod check_replicas;
 pub mod columns;
 mod data_section;

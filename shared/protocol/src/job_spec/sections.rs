@@ -244,10 +244,10 @@ section! {
             Value("\"512MiB\""), OnResume + site, read(take.memory(key));
         /// Of each: its data threads.
         key vcores: u32 = "pservers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX);
-        /// Slices of the model, at least count × vcores; several times that spreads better. Fixed
+        /// Slices of the model, at least max × vcores; several times that spreads better. Fixed
         /// for the job.
         key shards: u32 = "pservers.shards", Value("8"), Never, range(1, SHARDS_MAX);
-        /// Backups of each shard, on other pservers and other hosts: 0 to 2, below pservers.count.
+        /// Backups of each shard, on other pservers and other hosts: 0 to 2, below pservers.min (pservers.count without it).
         /// The loss of a pserver then costs no rollback, as long as a copy of each of its shards is
         /// left. Each copy needs the memory of its shard. A cluster needs one host more than
         /// backups, else submit ends with exit code 4.
@@ -262,7 +262,7 @@ section! {
         /// What returns to the last checkpoint after the loss of a pserver: "global", all shards;
         /// "local", the lost ones alone, while the others keep their values. The updates of the
         /// lost shards since then are lost, and the report counts them. For training.consistency =
-        /// "asp" without pservers.replicas.
+        /// "asp" without pservers.replicas, and where the number of pservers cannot change.
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key recovery: RecoveryScope = "pservers.recovery",
             Value("\"global\""), OnResume, read(take.choice(key, RECOVERY_SCOPES, &[]));
