@@ -25,6 +25,7 @@ impl TableStatistics {
     }
 
     /// Adds values of its rows.
+    #[inline]
     pub fn add_values(&mut self, values: &[f32]) {
         self.nonzero += values.iter().filter(|value| **value != 0.0).count() as u64;
         // Eight sums that do not wait for each other, always added up in the same order.
