@@ -32,6 +32,7 @@ declare -A test_minutes=([hdfs]=2 [local]=15 [spark]=2 [yarn]=60 [yarn_kerberos]
 for program in "${nightly_tests[@]}"; do
     part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
+part planner 4 workspace simulate_clusters
 part decoders 20 workspace damaged_files
 part released 10 workspace test_released
 part beside 8 workspace check_beside
@@ -62,6 +63,15 @@ find_defects() {
 ignored_tests() {
     scripts/run-tests.py --no-run
     cargo test --locked --workspace --test "$1" --no-fail-fast -- --ignored --nocapture
+}
+
+# The planner on a million random clusters, and days of whole ones.
+simulate_clusters() {
+    local experiment
+    HEDDLE_SEEDS=1000000 cargo test --profile nightly --locked -p heddle-controller-core --test properties -- --nocapture
+    for experiment in a2 m b day; do
+        cargo run --release --locked -p heddle-controller-core --example day -- --experiment "$experiment"
+    done
 }
 
 # A million damaged files for each decoder of input.

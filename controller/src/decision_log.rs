@@ -54,7 +54,18 @@ impl DecisionLog {
         lines: &[LoggedDecision],
     ) -> Result<(), StorageError> {
         let Some(last) = lines.last() else { return Ok(()) };
-        let day = day_of(last.at_ms);
+        let written = self.append(dir, day_of(last.at_ms), lines).await;
+        // Also if it was not created: the server may have done so, and the name is taken.
+        self.failures += u32::from(written.is_err());
+        written
+    }
+
+    async fn append(
+        &mut self,
+        dir: &ControllerDir,
+        day: Date,
+        lines: &[LoggedDecision],
+    ) -> Result<(), StorageError> {
         let mut writer = match self.open.take() {
             Some((of, writer)) if of == day => writer,
             earlier => {
@@ -74,20 +85,10 @@ impl DecisionLog {
             serde_json::to_writer(&mut text, line).expect("plain fields are JSON");
             text.push(b'\n');
         }
-        let written = async {
-            writer.write(Bytes::from(text)).await?;
-            writer.sync().await
-        };
-        match written.await {
-            Ok(()) => {
-                self.open = Some((day, writer));
-                Ok(())
-            }
-            Err(error) => {
-                self.failures += 1;
-                Err(error.into())
-            }
-        }
+        writer.write(Bytes::from(text)).await?;
+        writer.sync().await?;
+        self.open = Some((day, writer));
+        Ok(())
     }
 
     /// Closes the file.

@@ -16,6 +16,20 @@ pub struct FoundGrant {
     pub grant: ControllerGrant,
 }
 
+/// Most files that are reported for not being grants: any user can write them.
+const LINES_MAX: usize = 20;
+
+/// Content of the folder of grants.
+#[derive(Clone, Debug, Default)]
+pub struct GrantFiles {
+    /// The grants.
+    pub grants: Vec<FoundGrant>,
+    /// Names of other files: drafts of writers that have died, and what users have left there.
+    pub others: Vec<String>,
+    /// A line for each of these that has the name of a grant, up to some.
+    pub lines: Vec<String>,
+}
+
 /// Reads grants, and files that have not changed only once.
 #[derive(Debug, Default)]
 pub struct GrantReader {
@@ -23,46 +37,62 @@ pub struct GrantReader {
 }
 
 impl GrantReader {
-    /// All grants, and a line for each file that is not one.
+    /// All files.
     ///
     /// # Errors
     /// The folder cannot be listed.
-    pub async fn read(
-        &mut self,
-        dir: &ControllerDir,
-    ) -> Result<(Vec<FoundGrant>, Vec<String>), StorageError> {
+    pub async fn read(&mut self, dir: &ControllerDir) -> Result<GrantFiles, StorageError> {
         let entries = dir.storage().list(&dir.grants()).await?;
         let is_grant = |name: &str| name.ends_with(".json") && !name.starts_with('.');
+        let mut files = GrantFiles::default();
         let mut found = BTreeMap::new();
-        for entry in entries {
-            if entry.kind != EntryKind::File || !is_grant(entry.name()) {
+        for entry in entries.into_iter().filter(|entry| entry.kind == EntryKind::File) {
+            if !is_grant(entry.name()) {
+                files.others.push(entry.name().to_owned());
                 continue;
             }
             let version = entry.version();
             let read = match self.known.remove(&entry.path) {
-                Some((known, read)) if known == version && read.is_ok() => read,
+                Some((known, read)) if known == version => Ok(read),
+                _ if entry.bytes > GRANT_BYTES_MAX as u64 => {
+                    let why = format!("it has more than {GRANT_BYTES_MAX} bytes");
+                    Ok(Err(ignored(dir, &entry.path, &why)))
+                }
                 _ => one(dir, &entry.path).await,
             };
-            found.insert(entry.path, (version, read));
-        }
-        self.known = found;
-        let mut grants = Vec::new();
-        let mut lines = Vec::new();
-        for (_, read) in self.known.values() {
             match read {
-                Ok(grant) => grants.push(grant.clone()),
-                Err(line) => lines.push(line.clone()),
+                Ok(read) => {
+                    found.insert(entry.path, (version, read));
+                }
+                // The next round reads it again.
+                Err(error) => files.lines.push(ignored(dir, &entry.path, &chain(&error))),
             }
         }
-        Ok((grants, lines))
+        self.known = found;
+        for (path, (_, read)) in &self.known {
+            match read {
+                Ok(grant) => files.grants.push(grant.clone()),
+                Err(line) => {
+                    files.others.push(path.name().to_owned());
+                    files.lines.push(line.clone());
+                }
+            }
+        }
+        let more = files.lines.len().saturating_sub(LINES_MAX);
+        if more > 0 {
+            files.lines.truncate(LINES_MAX);
+            let folder = dir.storage().show(&dir.grants());
+            files.lines.push(format!("{more} more files in {folder} are ignored"));
+        }
+        Ok(files)
     }
 
-    /// Removes the grant of an application that has ended.
+    /// Removes a file of the folder of grants.
     ///
     /// # Errors
     /// The storage fails.
-    pub async fn remove(dir: &ControllerDir, application: &str) -> Result<(), StorageError> {
-        let path = dir.grants().join(&ControllerGrant::file_name(application))?;
+    pub async fn remove(dir: &ControllerDir, file: &str) -> Result<(), StorageError> {
+        let path = dir.grants().join(file)?;
         match dir.storage().delete_file(&path).await {
             Err(error) if !error.error().is_not_found() => Err(error.into()),
             _ => Ok(()),
@@ -70,18 +100,63 @@ impl GrantReader {
     }
 }
 
-async fn one(dir: &ControllerDir, path: &StorePath) -> Result<FoundGrant, String> {
-    let unread = |why: &str| format!("{} is ignored: {why}", dir.storage().show(path));
-    let read = async {
-        let access = dir.storage().access(path).await?;
-        Ok((access, read_small(dir.storage(), path, GRANT_BYTES_MAX).await?))
+fn ignored(dir: &ControllerDir, path: &StorePath, why: &str) -> String {
+    format!("{} is ignored: {why}", dir.storage().show(path))
+}
+
+/// The grant, or why the file does not count.
+async fn one(
+    dir: &ControllerDir,
+    path: &StorePath,
+) -> Result<Result<FoundGrant, String>, StorageError> {
+    let access = dir.storage().access(path).await?;
+    let bytes = read_small(dir.storage(), path, GRANT_BYTES_MAX).await?;
+    let grant: ControllerGrant = match serde_json::from_slice(&bytes) {
+        Ok(grant) => grant,
+        Err(error) => return Ok(Err(ignored(dir, path, &format!("it is not a grant: {error}")))),
     };
-    let (access, bytes) = read.await.map_err(|error: StorageError| unread(&chain(&error)))?;
-    let grant: ControllerGrant = serde_json::from_slice(&bytes)
-        .map_err(|error| unread(&format!("it is not a grant: {error}")))?;
     if ControllerGrant::file_name(&grant.application) != path.name() {
         let application = &grant.application;
-        return Err(unread(&format!("it names the application {application:?}")));
+        return Ok(Err(ignored(dir, path, &format!("it names the application {application:?}"))));
     }
-    Ok(FoundGrant { owner: access.map(|access| access.owner).unwrap_or_default(), grant })
+    let owner = access.map(|access| access.owner).unwrap_or_default();
+    Ok(Ok(FoundGrant { owner, grant }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use heddle_storage::{StorageUrl, connect};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_that_are_not_grants_are_ignored_and_removed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let url = StorageUrl::parse(&format!("file://{}", root.path().display())).expect("a URL");
+        let enter = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(root.path(), enter).expect("own");
+        let access = connect(&url).expect("local").access(url.path()).await;
+        let user = access.expect("there").expect("it has an owner").owner;
+        let dir = ControllerDir::open(&url, "it", &user).await.expect("made");
+        let folder = root.path().join("grants");
+        std::fs::write(folder.join(".a.json.draft"), "half").expect("written");
+        std::fs::write(folder.join("large.json"), vec![b' '; GRANT_BYTES_MAX + 1])
+            .expect("written");
+        for number in 0..30 {
+            std::fs::write(folder.join(format!("{number}.json")), "junk").expect("written");
+        }
+        let mut reader = GrantReader::default();
+        for _ in 0..2 {
+            let files = reader.read(&dir).await.expect("read");
+            assert_eq!((files.grants.len(), files.others.len()), (0, 32));
+            assert_eq!(files.lines.len(), LINES_MAX + 1);
+            assert!(files.lines[LINES_MAX].starts_with("11 more files in "), "{:?}", files.lines);
+        }
+        for file in reader.read(&dir).await.expect("read").others {
+            GrantReader::remove(&dir, &file).await.expect("removed");
+        }
+        assert_eq!(std::fs::read_dir(&folder).expect("listed").count(), 0);
+    }
 }

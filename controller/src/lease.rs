@@ -6,6 +6,8 @@
 //! are not compared. A leader that was suspended meanwhile finds a higher generation when it renews; jobs refuse orders that it
 //! sends before (`am/core`), and it stops to send them when its last renewal is older than [`ORDERS_MS`].
 
+use std::ops::Range;
+
 use heddle_storage::{
     Mode, StorageError, WriteError, chain, numbered_files, publish_small, read_small, replace_small,
 };
@@ -54,16 +56,21 @@ pub struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// The generation to take, if the lead is free. `now_ms`: of the watcher's monotonic clock.
-    pub fn next_generation(&mut self, lease: Option<&LeaderLease>, now_ms: u64) -> Option<u64> {
+    /// The generation to take, if the lead is free. `read_ms`: from when to when it was read, of the watcher's monotonic clock.
+    /// A slow read does not make a lease older: it was seen first at the end of one read, and stood at the start of another.
+    pub fn next_generation(
+        &mut self,
+        lease: Option<&LeaderLease>,
+        read_ms: Range<u64>,
+    ) -> Option<u64> {
         let Some(lease) = lease else { return Some(1) };
         let state = (lease.generation, lease.counter);
         let since_ms = match self.seen {
             Some((seen, since_ms)) if seen == state => since_ms,
-            _ => now_ms,
+            _ => read_ms.end,
         };
         self.seen = Some((state, since_ms));
-        let is_free = lease.is_resigned || now_ms.saturating_sub(since_ms) >= TAKE_OVER_MS;
+        let is_free = lease.is_resigned || read_ms.start.saturating_sub(since_ms) >= TAKE_OVER_MS;
         is_free.then_some(lease.generation + 1)
     }
 }
@@ -191,18 +198,31 @@ mod tests {
     #[test]
     fn lease_is_taken_when_its_counter_has_stood_for_10_s() {
         let mut watch = LeaseWatch::default();
-        assert_eq!(watch.next_generation(None, 0), Some(1), "there was no leader");
-        let mut at = |counter, now_ms| watch.next_generation(Some(&lease(4, counter)), now_ms);
+        let at_once = |now_ms| now_ms..now_ms;
+        assert_eq!(watch.next_generation(None, at_once(0)), Some(1), "there was no leader");
+        let mut at =
+            |counter, now_ms| watch.next_generation(Some(&lease(4, counter)), at_once(now_ms));
         assert_eq!(at(7, 1_000), None);
         assert_eq!(at(7, 10_999), None);
         assert_eq!(at(8, 11_000), None, "slow, and alive");
         assert_eq!(at(8, 20_999), None);
         assert_eq!(at(8, 21_000), Some(5));
         let mut fresh = LeaseWatch::default();
-        assert_eq!(fresh.next_generation(Some(&lease(4, 8)), 90_000), None, "a clock of its own");
+        let seen = fresh.next_generation(Some(&lease(4, 8)), at_once(90_000));
+        assert_eq!(seen, None, "a clock of its own");
         // The leader has stopped to order by then, by its own clock, which began earlier.
         assert!(may_order(1_000, 7_999) && !may_order(1_000, 8_000));
         let resigned = LeaderLease { is_resigned: true, ..lease(4, 9) };
-        assert_eq!(fresh.next_generation(Some(&resigned), 90_001), Some(5));
+        assert_eq!(fresh.next_generation(Some(&resigned), at_once(90_001)), Some(5));
+    }
+
+    #[test]
+    fn slow_read_does_not_make_a_lease_older() {
+        let mut watch = LeaseWatch::default();
+        let mut read = |read_ms| watch.next_generation(Some(&lease(4, 7)), read_ms);
+        assert_eq!(read(0..11_000), None);
+        assert_eq!(read(13_000..13_100), None, "seen for two seconds");
+        assert_eq!(read(20_999..24_000), None, "it may have been renewed since");
+        assert_eq!(read(21_000..21_001), Some(5));
     }
 }

@@ -20,10 +20,13 @@ use crate::seen_job::SeenJob;
 /// How often a round is made, in milliseconds.
 pub const ROUND_MS: u64 = 2_000;
 /// A status that is older than two rounds is not planned with.
-const STALE_MS: u64 = 3 * ROUND_MS;
-/// Rounds for which a list of nodes that has shrunk by more than a tenth must stay as it is: a ResourceManager that has just
-/// started lists the nodes that have registered so far.
+const STALE_MS: u64 = 2 * ROUND_MS;
+/// Rounds for which a list of nodes must stay as it is if it is a leader's first, or has shrunk by more than a tenth: a
+/// ResourceManager that has just started lists the nodes that have registered so far.
 const NODES_STAND: u32 = 2;
+/// Nodes with more containers than vcores that show that the scheduler does not count these; the only node does too. One alone
+/// may have been made smaller.
+const OVERFULL_NODES: usize = 2;
 /// A grant without a living application is removed after this time: it may be of a job that is about to be submitted.
 const GRANT_LAPSES_MS: u64 = 600_000;
 
@@ -38,6 +41,8 @@ pub struct Observation {
     pub queues: Option<QueueInfo>,
     /// The grants.
     pub grants: Vec<FoundGrant>,
+    /// Other files in their folder.
+    pub other_files: Vec<String>,
 }
 
 /// Most of a resource that a container is taken to ask for: a grant is written by a user.
@@ -59,6 +64,13 @@ pub struct GrantedJob {
     pub report: ApplicationReport,
     /// What the job allows.
     pub grant: ControllerGrant,
+}
+
+impl GrantedJob {
+    /// Whether an attempt of its ApplicationMaster has run.
+    fn has_started(&self) -> bool {
+        self.report.state == Some(ApplicationState::Running) || self.grant.am.is_some()
+    }
 }
 
 /// Input of the planner.
@@ -83,12 +95,12 @@ pub struct Rounds {
     jobs: BTreeMap<String, JobMemory>,
     /// Number of nodes of the last round with a plan, the last number, and for how many rounds it has stood.
     nodes: (usize, usize, u32),
-    /// Grants without a living application, and since when.
+    /// Files in the folder of grants that do not count for a living application, and since when.
     lapsing: BTreeMap<String, u64>,
 }
 
 impl Rounds {
-    /// The jobs that take part, and a line for each grant that does not count.
+    /// The jobs that take part, and a line for each grant that does not count, or whose job does not get orders.
     #[must_use]
     pub fn granted(&self, read: &Observation) -> (Vec<GrantedJob>, Vec<String>) {
         let mut jobs = Vec::new();
@@ -104,24 +116,39 @@ impl Rounds {
                 ));
                 continue;
             }
+            if grant.protocol != PROTOCOL_VERSION {
+                let why = FixedSize::OtherVersion;
+                lines.push(format!("the size of {} stays: {why}", grant.application));
+            }
             jobs.push(GrantedJob { report: (*report).clone(), grant: grant.clone() });
+        }
+        if read.queues.is_none() {
+            let line = "the ResourceManager does not show its queues: plans without their limits";
+            lines.push(line.to_owned());
         }
         (jobs, lines)
     }
 
-    /// Applications that ended some time ago and have grants.
-    pub fn lapsed(&mut self, read: &Observation, now_ms: u64) -> Vec<String> {
-        let live: BTreeSet<String> =
-            read.applications.iter().map(|report| report.id.to_string()).collect();
+    /// Files in the folder of grants that have not been a grant of a living application for some time: their applications have
+    /// ended, or users have left them there.
+    pub fn lapsed(
+        &mut self,
+        read: &Observation,
+        granted: &[GrantedJob],
+        now_ms: u64,
+    ) -> Vec<String> {
+        let file = |grant: &ControllerGrant| ControllerGrant::file_name(&grant.application);
+        let counted: BTreeSet<String> = granted.iter().map(|job| file(&job.grant)).collect();
+        let grants = read.grants.iter().map(|found| file(&found.grant));
         let before = std::mem::take(&mut self.lapsing);
-        for FoundGrant { grant, .. } in &read.grants {
-            if !live.contains(&grant.application) {
-                let since = before.get(&grant.application).copied().unwrap_or(now_ms);
-                self.lapsing.insert(grant.application.clone(), since);
+        for name in grants.chain(read.other_files.iter().cloned()) {
+            if !counted.contains(&name) {
+                let since = before.get(&name).copied().unwrap_or(now_ms);
+                self.lapsing.insert(name, since);
             }
         }
         let due = self.lapsing.iter().filter(|(_, since)| now_ms - **since >= GRANT_LAPSES_MS);
-        due.map(|(application, _)| application.clone()).collect()
+        due.map(|(name, _)| name.clone()).collect()
     }
 
     /// A job has reported.
@@ -147,11 +174,13 @@ impl Rounds {
         self.jobs.get(application)?.seen.as_ref().map(|(seen, _)| seen)
     }
 
-    /// Whether the list of nodes may be planned with: it has not lost more than a tenth of them, or stands as it is.
+    /// Whether the list of nodes may be planned with: it has at least nine tenths of those planned with before, or stands
+    /// as it is.
     pub fn has_all_nodes(&mut self, nodes: usize) -> bool {
         let (planned, last, stood) = self.nodes;
         let stood = if nodes == last { stood + 1 } else { 0 };
-        let is_whole = nodes > 0 && (nodes * 10 >= planned * 9 || stood >= NODES_STAND);
+        let has_most = planned > 0 && nodes * 10 >= planned * 9;
+        let is_whole = nodes > 0 && (has_most || stood >= NODES_STAND);
         self.nodes = (if is_whole { nodes } else { planned }, nodes, stood);
         is_whole
     }
@@ -169,18 +198,24 @@ impl Rounds {
         for memory in self.jobs.values_mut() {
             memory.changes.retain(|change| change.at_ms + HISTORY_MS > now_ms);
         }
+        for job in granted.iter().filter(|job| !job.has_started()) {
+            // YARN has been asked for its ApplicationMaster since its submission.
+            let memory = self.jobs.entry(job.grant.application.clone()).or_default();
+            memory.asked_since_ms.get_or_insert(now_ms);
+        }
         let nodes = usable(&read.nodes).map(capacity).collect();
         let mut cluster = ClusterState { nodes, ..ClusterState::default() };
         if let Some(root) = &read.queues {
-            leaves(root, 1.0, cluster.total(), &mut cluster.queues);
+            leaves(root, 1.0, cluster.total(), None, &mut cluster.queues);
         }
         let mut jobs: Vec<ElasticJob> =
             granted.iter().map(|job| self.job(job, &cluster.queues, steps, now_ms)).collect();
         jobs.sort_by(|a, b| a.id.cmp(&b.id));
         drop_absurd_claims(&mut jobs, &cluster.nodes);
         (cluster.asked_by_others, cluster.containers_asked_by_others) =
-            asked_by_others(read, &jobs);
-        if cluster.nodes.iter().any(|node| node.free.vcores < 0) {
+            self.asked_by_others(read, &jobs);
+        let overfull = cluster.nodes.iter().filter(|node| node.free.vcores < 0).count();
+        if overfull >= OVERFULL_NODES.min(cluster.nodes.len()).max(1) {
             // The scheduler counts memory alone (`DefaultResourceCalculator`).
             for node in &mut cluster.nodes {
                 node.total.vcores = VCORES_UNCOUNTED;
@@ -210,11 +245,11 @@ impl Rounds {
             pservers_min: pservers.min,
             pservers_max: pservers.max,
         };
-        let runs = report.state == Some(ApplicationState::Running);
+        let has_started = job.has_started();
         let is_stale = seen.is_none_or(|(_, at_ms)| now_ms.saturating_sub(*at_ms) > STALE_MS);
         let fixed = match seen {
             _ if grant.protocol != PROTOCOL_VERSION => Some(FixedSize::OtherVersion),
-            _ if is_stale && runs => Some(FixedSize::StaleStatus),
+            _ if is_stale && has_started => Some(FixedSize::StaleStatus),
             Some((seen, _)) if seen.ends => Some(FixedSize::Ending),
             Some((seen, _)) if seen.set_by == SetBy::Operator => Some(FixedSize::Pinned),
             _ => None,
@@ -226,18 +261,42 @@ impl Rounds {
             class: u32::try_from(report.priority).unwrap_or(0),
             submitted_ms: u64::try_from(report.start_time_ms).unwrap_or(0),
             queue: leaf_of(queues, &report.queue),
-            master: (!runs && grant.am.is_none()).then(|| granted_resources(grant.master, steps)),
+            master: (!has_started).then(|| granted_resources(grant.master, steps)),
             trainer: granted_resources(trainers.each, steps),
             pserver: granted_resources(pservers.each, steps),
             sizes: range.sizes(),
             wanted: seen.map_or(at_start, |seen| seen.wanted),
             held: seen.map(|seen| seen.held.clone()).unwrap_or_default(),
             draining: seen.map(|seen| seen.draining.clone()).unwrap_or_default(),
+            release_order: seen.map(|seen| seen.release_order.clone()).unwrap_or_default(),
             asked_since_ms: memory.and_then(|memory| memory.asked_since_ms),
             changes: memory.map(|memory| memory.changes.clone()).unwrap_or_default(),
             fixed,
             is_preempted: seen.is_some_and(|seen| seen.is_preempted),
         }
+    }
+
+    /// What applications ask for that are not elastic jobs, and in how many containers.
+    fn asked_by_others(&self, read: &Observation, jobs: &[ElasticJob]) -> (ResourceVector, u32) {
+        let Some(root) = &read.queues else { return (ResourceVector::default(), 0) };
+        let mut asked = ResourceVector::new(0, root.vcores.pending, root.memory_mib.pending);
+        let mut containers = root.containers_pending;
+        for job in jobs {
+            if let Some(master) = job.master {
+                asked -= master;
+                containers = containers.saturating_sub(1);
+                // Its containers are asked for when its ApplicationMaster runs.
+                continue;
+            }
+            // Without a status it is not known what the job lacks of its start.
+            let Some(seen) = self.seen(&job.id) else { continue };
+            let missing = job.wanted.minus(job.present()) + seen.spares_asked;
+            asked -= job.demand(missing);
+            let missing = i64::from(missing.trainers) + i64::from(missing.pservers);
+            containers = containers.saturating_sub(missing);
+        }
+        let positive = ResourceVector::new(0, asked.vcores.max(0), asked.memory_mib.max(0));
+        (positive, u32::try_from(containers.max(0)).unwrap_or(u32::MAX))
     }
 }
 
@@ -281,22 +340,29 @@ fn vector(resources: &Resources) -> ResourceVector {
     ResourceVector::new(gpus, resources.vcores.0.into(), memory)
 }
 
-/// The queues without queues below them. `share`: of the cluster, that the parents can have at the most.
-fn leaves(queue: &QueueInfo, share: f32, total: ResourceVector, found: &mut Vec<QueueCapacity>) {
+/// The queues without queues below them. `share`: of the cluster, that the parents can have at the most; `parents_free`: what they
+/// have left.
+fn leaves(
+    queue: &QueueInfo,
+    share: f32,
+    total: ResourceVector,
+    parents_free: Option<ResourceVector>,
+    found: &mut Vec<QueueCapacity>,
+) {
     // The FairScheduler reports 0 or less for a queue without a maximum.
     let own = if queue.maximum_capacity > 0.0 { queue.maximum_capacity.min(1.0) } else { 1.0 };
     let share = share * own;
+    let part = |amount: i64| (amount as f64 * f64::from(share)).round() as i64;
+    let most = ResourceVector::new(total.gpus, part(total.vcores), part(total.memory_mib));
+    let most = (share < 1.0).then_some(most);
+    let used = ResourceVector::new(0, queue.vcores.allocated, queue.memory_mib.allocated);
     if queue.children.is_empty() {
-        let part = |amount: i64| (amount as f64 * f64::from(share)).round() as i64;
-        let most = ResourceVector::new(total.gpus, part(total.vcores), part(total.memory_mib));
-        found.push(QueueCapacity {
-            name: queue.name.clone(),
-            most: (share < 1.0).then_some(most),
-            used: ResourceVector::new(0, queue.vcores.allocated, queue.memory_mib.allocated),
-        });
+        found.push(QueueCapacity { name: queue.name.clone(), most, used, parents_free });
     }
+    let free = most.map(|most| most - used);
+    let free = free.map_or(parents_free, |free| Some(free.min(parents_free.unwrap_or(free))));
     for child in &queue.children {
-        leaves(child, share, total, found);
+        leaves(child, share, total, free, found);
     }
 }
 
@@ -306,25 +372,4 @@ fn leaf_of(queues: &[QueueCapacity], name: &str) -> String {
     let exact = queues.iter().find(|queue| queue.name == name);
     let found = exact.or_else(|| queues.iter().find(|queue| last(&queue.name) == last(name)));
     found.map_or_else(|| name.to_owned(), |queue| queue.name.clone())
-}
-
-/// What applications ask for that are not elastic jobs, and in how many containers.
-fn asked_by_others(read: &Observation, jobs: &[ElasticJob]) -> (ResourceVector, u32) {
-    let Some(root) = &read.queues else { return (ResourceVector::default(), 0) };
-    let mut asked = ResourceVector::new(0, root.vcores.pending, root.memory_mib.pending);
-    let mut containers = root.containers_pending;
-    for job in jobs {
-        if let Some(master) = job.master {
-            asked -= master;
-            containers = containers.saturating_sub(1);
-            // Its containers are asked for when its ApplicationMaster runs.
-            continue;
-        }
-        let missing = job.wanted.minus(job.present());
-        asked = asked - job.trainer.times(missing.trainers) - job.pserver.times(missing.pservers);
-        let missing = i64::from(missing.trainers) + i64::from(missing.pservers);
-        containers = containers.saturating_sub(missing);
-    }
-    let positive = ResourceVector::new(0, asked.vcores.max(0), asked.memory_mib.max(0));
-    (positive, u32::try_from(containers.max(0)).unwrap_or(u32::MAX))
 }

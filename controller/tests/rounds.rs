@@ -86,6 +86,7 @@ fn observation() -> Observation {
         nodes: vec![node(1, 1), node(2, 1)],
         queues: Some(queues()),
         grants: vec![FoundGrant { owner: "alice".to_owned(), grant: grant(FIRST) }],
+        other_files: Vec::new(),
     }
 }
 
@@ -178,6 +179,12 @@ fn grant_of_another_users_application_is_ignored_with_a_line() {
 #[test]
 fn nodes_that_are_missing_after_a_restart_are_waited_for() {
     let mut rounds = Rounds::default();
+    assert!(
+        !rounds.has_all_nodes(30),
+        "a leader's first list: the ResourceManager may have just started"
+    );
+    assert!(!rounds.has_all_nodes(100));
+    assert!(!rounds.has_all_nodes(100));
     assert!(rounds.has_all_nodes(100));
     assert!(rounds.has_all_nodes(90), "a tenth may go");
     assert!(!rounds.has_all_nodes(0));
@@ -195,15 +202,73 @@ fn nodes_that_are_missing_after_a_restart_are_waited_for() {
 fn grants_lapse_some_time_after_their_applications() {
     let mut rounds = Rounds::default();
     let mut read = observation();
-    assert!(rounds.lapsed(&read, 0).is_empty());
+    let mut lapsed = |read: &Observation, now_ms| {
+        let (granted, _) = rounds.granted(read);
+        rounds.lapsed(read, &granted, now_ms)
+    };
+    assert!(lapsed(&read, 0).is_empty());
     let applications = std::mem::take(&mut read.applications);
-    assert!(rounds.lapsed(&read, 1_000).is_empty(), "it may be about to be submitted");
-    assert!(rounds.lapsed(&read, 600_999).is_empty());
+    assert!(lapsed(&read, 1_000).is_empty(), "it may be about to be submitted");
+    assert!(lapsed(&read, 600_999).is_empty());
     read.applications = applications;
-    assert!(rounds.lapsed(&read, 601_000).is_empty());
+    assert!(lapsed(&read, 601_000).is_empty());
     read.applications.clear();
-    assert!(rounds.lapsed(&read, 602_000).is_empty());
-    assert_eq!(rounds.lapsed(&read, 1_202_000), [FIRST]);
+    read.other_files.push(".draft".to_owned());
+    assert!(lapsed(&read, 602_000).is_empty());
+    assert_eq!(lapsed(&read, 1_202_000), [".draft".to_owned(), format!("{FIRST}.json")]);
+    // A name that a user has taken before the application.
+    read = observation();
+    assert!(lapsed(&read, 1_250_000).is_empty());
+    read.grants[0].owner = "mallory".to_owned();
+    assert!(lapsed(&read, 1_300_000).is_empty());
+    assert_eq!(lapsed(&read, 1_900_000), [format!("{FIRST}.json")]);
+}
+
+#[test]
+fn job_of_another_version_is_told_in_a_line() {
+    let mut read = observation();
+    read.grants[0].grant.protocol += 1;
+    let (_, lines) = Rounds::default().granted(&read);
+    let why = "its program has another version than the controller";
+    assert_eq!(lines, [format!("the size of {FIRST} stays: {why}")]);
+}
+
+#[test]
+fn queues_that_are_not_shown_are_told_in_a_line() {
+    let mut read = observation();
+    read.queues = None;
+    let (_, lines) = Rounds::default().granted(&read);
+    assert!(lines.iter().any(|line| line.contains("does not show its queues")), "{lines:?}");
+}
+
+#[test]
+fn job_without_a_master_waits_from_its_first_round() {
+    let mut rounds = Rounds::default();
+    let mut read = observation();
+    read.applications[0].state = Some(ApplicationState::Accepted);
+    for now_ms in [1_000, 700_000] {
+        let job = input(&mut rounds, &read, now_ms).jobs.remove(0);
+        assert_eq!(job.asked_since_ms, Some(1_000));
+    }
+    // Its next attempt waits after one has run: what it holds is not known.
+    read.grants[0].grant.am = Some("127.0.0.1:1/1/7".parse().expect("an address"));
+    let job = input(&mut rounds, &read, 700_000).jobs.remove(0);
+    assert_eq!((job.master, job.fixed), (None, Some(FixedSize::StaleStatus)));
+}
+
+#[test]
+fn full_parent_queue_bounds_its_leaves() {
+    let mut read = observation();
+    let root = read.queues.as_mut().expect("it has queues");
+    let mut parent = root.children.remove(0);
+    parent.vcores.allocated = 7;
+    let mut leaf = parent.clone();
+    leaf.name = "leaf".to_owned();
+    parent.children = vec![leaf];
+    root.children.push(parent);
+    let queues = input(&mut Rounds::default(), &read, 0).cluster.queues;
+    let leaf = queues.iter().find(|queue| queue.name == "leaf").expect("a leaf");
+    assert_eq!(leaf.parents_free, Some(ResourceVector::new(0, 1, 8_192)));
 }
 
 #[test]
@@ -234,7 +299,10 @@ fn accepted_order_is_remembered_for_the_pauses() {
 fn vcores_that_the_scheduler_does_not_count_are_no_limit() {
     let mut read = observation();
     read.nodes.push(node(3, 9));
-    let nodes = input(&mut Rounds::default(), &read, 0).cluster.nodes;
+    let nodes = |read: &Observation| input(&mut Rounds::default(), read, 0).cluster.nodes;
+    assert_eq!(nodes(&read)[2].free.vcores, -1, "one node may have been made smaller");
+    read.nodes.push(node(4, 9));
+    let nodes = nodes(&read);
     assert!(nodes.iter().all(|node| node.free.vcores > 1_000_000), "{nodes:?}");
 }
 

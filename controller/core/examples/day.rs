@@ -1,6 +1,7 @@
 //! Simulations of whole clusters, one tick a second: what each policy gives to the same jobs.
 //!
-//! `cargo run --release -p heddle-controller-core --example day -- --experiment day`; others are `a2`, `m` and `b`.
+//! `cargo run --release -p heddle-controller-core --example day -- --experiment day`; others are `a2`, `m` and `b`. It fails if
+//! jobs wait longer with the planner than with FIFO, or one waits beyond half an hour.
 #![allow(clippy::disallowed_types, reason = "the run time of a policy is printed")]
 
 #[path = "../tests/support/mod.rs"]
@@ -135,8 +136,8 @@ fn day_jobs() -> Vec<Job> {
     (0..100).map(job).collect()
 }
 
-/// Runs one policy, and prints a row.
-fn run(name: &str, policy: Policy) {
+/// Runs one policy, and prints a row. Returns the mean and the longest time for which jobs were pending, s.
+fn run(name: &str, policy: Policy) -> (f64, f64) {
     let Experiment { nodes, jobs, service, service_wanted, off_peak } = Experiment::named(name);
     let total: i64 = nodes.iter().map(|node| node.vcores).sum();
     let began = Instant::now();
@@ -168,10 +169,10 @@ fn run(name: &str, policy: Policy) {
     let makespan_ms = world.jobs.iter().map(ended).max().unwrap_or(0);
     let changes: u32 = world.jobs.iter().map(|job| job.changes_count).sum();
     let used = world.used as f64 / (total as f64 * makespan_ms as f64) * 100.0;
+    let mean = pending.iter().sum::<f64>() / count;
+    let longest = pending.iter().copied().fold(0.0, f64::max);
     println!(
-        "| {policy:?} | {:.1} | {:.0} | {used:.1} % | {} | {:.0} | {:.1} | {} | {} | {:.1} |",
-        pending.iter().sum::<f64>() / count,
-        pending.iter().copied().fold(0.0, f64::max),
+        "| {policy:?} | {mean:.1} | {longest:.0} | {used:.1} % | {} | {:.0} | {:.1} | {} | {} | {:.1} |",
         makespan_ms / 1_000,
         completion.sum::<f64>() / count,
         f64::from(changes) / count,
@@ -179,6 +180,7 @@ fn run(name: &str, policy: Policy) {
         off_peak_use.map_or("-".to_owned(), |percent| format!("{percent:.1} %")),
         began.elapsed().as_secs_f64(),
     );
+    (mean, longest)
 }
 
 fn main() {
@@ -190,7 +192,10 @@ fn main() {
          service lacked s | off-peak use | run time s |"
     );
     println!("| --- |{}", " --- |".repeat(9));
-    for policy in [Policy::Fixed, Policy::Fifo, Policy::Fair, Policy::Planner] {
-        run(&name, policy);
-    }
+    run(&name, Policy::Fixed);
+    let (fifo, _) = run(&name, Policy::Fifo);
+    run(&name, Policy::Fair);
+    let (mean, longest) = run(&name, Policy::Planner);
+    assert!(mean <= fifo, "jobs were pending for {mean:.1} s in the mean, with FIFO {fifo:.1} s");
+    assert!(longest <= 1_800.0, "a job was pending for {longest:.0} s");
 }

@@ -25,6 +25,17 @@ pub struct QueueCapacity {
     pub most: Option<ResourceVector>,
     /// What its applications use, containers that are being released included.
     pub used: ResourceVector,
+    /// What the queues above it have left of their maximums; absent: these are unlimited.
+    #[serde(default)]
+    pub parents_free: Option<ResourceVector>,
+}
+
+impl QueueCapacity {
+    /// What its applications may use further.
+    pub(crate) fn free(&self) -> ResourceVector {
+        let own = self.most.map_or(ResourceVector::UNLIMITED, |most| most - self.used);
+        own.min(self.parents_free.unwrap_or(ResourceVector::UNLIMITED))
+    }
 }
 
 /// Shares of the cluster up to which jobs grow, in thousandths. GPUs may all be used.

@@ -29,6 +29,21 @@ pub struct NodeContainers {
     pub counts: ContainerCounts,
 }
 
+/// Nodes of the containers that a job holds, in the order in which it releases them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseOrder {
+    /// One for each trainer.
+    pub trainers: Vec<String>,
+    /// One for each pserver.
+    pub pservers: Vec<String>,
+}
+
+impl ReleaseOrder {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.trainers.is_empty() && self.pservers.is_empty()
+    }
+}
+
 /// A decision of the past that a job has followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeChange {
@@ -95,6 +110,9 @@ pub struct ElasticJob {
     pub held: Vec<NodeContainers>,
     /// Containers that are being released: their nodes and queue still count them as used.
     pub draining: Vec<NodeContainers>,
+    /// Which of `held` a smaller size releases; empty: those that the plan names.
+    #[serde(default)]
+    pub release_order: ReleaseOrder,
     /// Since when the job has lacked containers that it wants; an order for more starts again. Of the controller's monotonic
     /// clock, as all times below.
     pub asked_since_ms: Option<u64>,

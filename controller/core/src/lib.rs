@@ -52,7 +52,7 @@ mod victims;
 
 pub use cluster::{ClusterState, LoadLimit, NodeCapacity, QueueCapacity};
 pub use decision::{ScalingDecision, ScalingPlan, ScalingReason, WaitingJob, WaitingReason};
-pub use job::{ElasticJob, FixedSize, HISTORY_MS, NodeContainers, SizeChange};
+pub use job::{ElasticJob, FixedSize, HISTORY_MS, NodeContainers, ReleaseOrder, SizeChange};
 pub use plan::plan;
 pub use resources::ResourceVector;
 pub use room::Shortage;

@@ -100,7 +100,9 @@ fn search(round: &mut Round, job: usize, class: u32, need: &Need) -> bool {
 fn empty_room(round: &Round) -> ClusterRoom {
     let mut cluster = round.cluster.clone();
     cluster.nodes.iter_mut().for_each(|node| node.free = node.total);
-    cluster.queues.iter_mut().for_each(|queue| queue.used = ResourceVector::default());
+    for queue in &mut cluster.queues {
+        (queue.used, queue.parents_free) = (ResourceVector::default(), None);
+    }
     Round::new(&cluster, &[], round.now_ms).room
 }
 

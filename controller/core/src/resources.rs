@@ -60,7 +60,8 @@ impl ResourceVector {
     }
 
     /// The smaller amount of each resource.
-    pub(crate) fn min(self, other: Self) -> Self {
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
         self.each(other, i64::min)
     }
 

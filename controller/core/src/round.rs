@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::{ClusterState, NodeCapacity};
+use crate::cluster::{ClusterState, NodeCapacity, QueueCapacity};
 use crate::decision::{ScalingReason, WaitingReason};
 use crate::free_index::{FreeIndex, Headroom, Horizon};
 use crate::job::{ElasticJob, NodeContainers};
@@ -40,6 +40,8 @@ pub(crate) struct RoundJob<'a> {
     pub before: PlacedContainers,
     /// What stays, and what it asks for as far as that fits.
     pub containers: PlacedContainers,
+    /// [`ElasticJob::release_order`] of trainers and of pservers, as indexes in [`Round::nodes`].
+    release_order: [Vec<usize>; 2],
     pub reason: Option<ScalingReason>,
     pub waiting: Option<WaitingReason>,
 }
@@ -58,6 +60,16 @@ impl RoundJob<'_> {
     pub(crate) fn held(&self) -> ContainerCounts {
         let held = self.containers.iter().filter(|(place, _)| !place.is_expected);
         held.map(|(_, counts)| *counts).sum()
+    }
+
+    /// Where the container of this role is that the job releases next, if it has an order.
+    fn next_released(&self, one: ContainerCounts) -> Option<ContainerPlace> {
+        let (order, held) = match one {
+            TRAINER => (&self.release_order[0], self.held().trainers),
+            _ => (&self.release_order[1], self.held().pservers),
+        };
+        let node = *order.get(order.len().checked_sub(held as usize)?)?;
+        Some(ContainerPlace { is_expected: false, node })
     }
 
     pub(crate) fn has_shrunk(&self) -> bool {
@@ -129,9 +141,8 @@ impl<'a> Round<'a> {
         specs.sort_by(|a, b| a.id.cmp(&b.id));
         let add = |room, node: &&NodeCapacity| room + node.free - node.total;
         let free = nodes.iter().map(|node| Headroom::new(node.free)).collect();
-        let queues = cluster.queues.iter();
-        let queues = queues.map(|queue| queue.most.map(|most| most - queue.used)).chain([None]);
-        let queues = queues.map(|room| room.unwrap_or(ResourceVector::UNLIMITED));
+        let queues = cluster.queues.iter().map(QueueCapacity::free);
+        let queues = queues.chain([ResourceVector::UNLIMITED]);
         let room = ClusterRoom {
             index: FreeIndex::new(free, gpu_needs(&nodes, &specs)),
             queues: queues.map(Headroom::new).collect(),
@@ -168,6 +179,9 @@ impl<'a> Round<'a> {
             size: spec.wanted,
             before: BTreeMap::new(),
             containers,
+            release_order: [&spec.release_order.trainers, &spec.release_order.pservers].map(
+                |order| order.iter().filter_map(|on| nodes.get(on.as_str()).copied()).collect(),
+            ),
             reason: None,
             waiting: spec.fixed.map(|by| WaitingReason::Fixed { by }),
         });
@@ -211,6 +225,8 @@ impl<'a> Round<'a> {
         size: ContainerCounts,
     ) -> Option<(ContainerCounts, Need)> {
         let next = self.jobs[job].spec.size_above(size)?;
+        // A job may have started with more pservers than its sizes have.
+        let next = ContainerCounts { pservers: next.pservers.max(size.pservers), ..next };
         Some((next, self.need(job, next.minus(size), true)))
     }
 
@@ -277,8 +293,9 @@ impl<'a> Round<'a> {
         self.room.change(place.node, job.queue, job.spec.demand(one), Horizon::Soon);
     }
 
-    /// What YARN has not granted, else the container that serves the wanted one best: one more fits on its node, or most of one.
-    /// Then the node where the job has the fewest, so that it has containers on fewer nodes, then the last one, which has GPUs.
+    /// What YARN has not granted, else what the job's order has next. Without an order the container that serves the wanted one
+    /// best: another fits on its node, or the largest part of it. Then the node where the job has the fewest, so that it has
+    /// containers on fewer nodes, then the last node, which has GPUs.
     fn place_to_release(
         &self,
         job: usize,
@@ -286,6 +303,7 @@ impl<'a> Round<'a> {
         wanted: Option<Wanted>,
     ) -> ContainerPlace {
         let RoundJob { spec, containers, .. } = &self.jobs[job];
+        let next = self.jobs[job].next_released(one);
         let gain = |node: usize| {
             let Some(Wanted { demand, reach }) = wanted else { return (false, 0) };
             if !demand.fits_in(reach[node]) {
@@ -298,7 +316,7 @@ impl<'a> Round<'a> {
         let places = containers.iter().filter(|(_, counts)| one.is_within(**counts));
         let best = places.max_by_key(|(place, counts)| {
             let fewest = Reverse(counts.trainers + counts.pservers);
-            (place.is_expected, gain(place.node), fewest, place.node)
+            (place.is_expected, next == Some(**place), gain(place.node), fewest, place.node)
         });
         *best.expect("callers release what the job has").0
     }

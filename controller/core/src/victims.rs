@@ -93,10 +93,10 @@ fn spare_unneeded(round: &mut Round, need: &Need, mut steps: Vec<SizeStep>) -> V
     let mut needed: Vec<SizeStep> = Vec::new();
     while let Some(step) = steps.pop() {
         let RoundJob { spec, size, .. } = round.jobs[step.job];
-        // A job gives its sizes in their order, and withdraws requests before it releases containers.
+        // A job gives its sizes in their order, containers in its own if it has one, and withdraws requests before these.
         let is_last = needed.iter().all(|later| later.job != step.job);
         let is_size = spec.size_above(size) == Some(size + step.counts);
-        if is_last || (is_size && step.is_held()) {
+        if is_last || (is_size && step.is_held() && spec.release_order.is_empty()) {
             round.spare(&step);
             if round.room.fits(need, Horizon::Soon) {
                 continue;

@@ -248,11 +248,56 @@ fn a_minimum_larger_than_cluster_or_queue_never_fits() {
     let mut jobs = [waiting("a", 9, vcores(1)), waiting("b", 3, vcores(1))];
     jobs[1].queue = "small".to_owned();
     let mut cluster = cluster(&[("n1", vcores(8), vcores(0))], &jobs);
-    let small = QueueCapacity { name: "small".to_owned(), most: Some(vcores(2)), used: vcores(0) };
-    cluster.queues = vec![small];
+    cluster.queues = vec![queue("small", Some(vcores(2)), None)];
     let plan = plan(&cluster, &jobs, NOW_MS);
     assert_eq!(wait(&plan, "a"), Some(&WaitingReason::NeverFits));
     assert_eq!(wait(&plan, "b"), Some(&WaitingReason::NeverFits));
+}
+
+fn queue(
+    name: &str,
+    most: Option<ResourceVector>,
+    parents_free: Option<ResourceVector>,
+) -> QueueCapacity {
+    QueueCapacity { name: name.to_owned(), most, used: vcores(0), parents_free }
+}
+
+#[test]
+fn full_parent_of_a_queue_leaves_its_jobs_without_room() {
+    let mut jobs = [waiting("a", 2, vcores(1)), job("b", 1, 4, &[on("n1", 1)])];
+    jobs.iter_mut().for_each(|job| job.queue = "leaf".to_owned());
+    let mut cluster = cluster(&[("n1", vcores(8), vcores(0))], &jobs);
+    cluster.queues = vec![queue("leaf", Some(vcores(6)), Some(vcores(1)))];
+    let plan = plan(&cluster, &jobs, NOW_MS);
+    assert!(matches!(wait(&plan, "a"), Some(WaitingReason::MinimumHasNoRoom { .. })), "{plan:?}");
+    assert_eq!(decision(&plan, "b").map(|decision| decision.to), Some(trainers(2)));
+}
+
+#[test]
+fn job_with_an_order_of_release_gives_what_it_will_release() {
+    let mut donor = job("a", 1, 4, &[on("n1", 2), on("n2", 2)]);
+    // One container on n1 would do, but it releases another one first.
+    donor.release_order.trainers = ["n2", "n1", "n2", "n1"].map(str::to_owned).to_vec();
+    let jobs = [donor, waiting("b", 1, vcores(2))];
+    let cluster = cluster(&[("n1", vcores(3), vcores(0)), ("n2", vcores(2), vcores(0))], &jobs);
+    let plan = plan(&cluster, &jobs, NOW_MS);
+    let given = decision(&plan, "a").expect("it makes room");
+    assert_eq!(given.to, trainers(2));
+    assert_eq!(given.leave, [on("n1", 1), on("n2", 1)]);
+}
+
+#[test]
+fn job_that_started_with_more_pservers_keeps_them_as_it_grows() {
+    let mut grows = job("a", 1, 4, &[on("n1", 1)]);
+    let size = ContainerCounts::new;
+    grows.sizes = vec![size(1, 1), size(2, 1), size(3, 1), size(4, 2)];
+    grows.wanted = size(1, 2);
+    grows.held[0].counts = size(1, 2);
+    let jobs = [grows];
+    let cluster = cluster(&[("n1", vcores(16), vcores(0))], &jobs);
+    let plan = plan(&cluster, &jobs, NOW_MS);
+    let to = decision(&plan, "a").expect("there is room").to;
+    assert!(to.trainers > 1 && to.pservers == 2, "{to:?}");
 }
 
 #[test]

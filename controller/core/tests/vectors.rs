@@ -68,7 +68,8 @@ fn order(mut jobs: Vec<ElasticJob>, room: impl Fn(usize) -> Amounts) -> Vec<Stri
     loop {
         let most = Some(vector(room(order.len())));
         let used = ResourceVector::default();
-        cluster.queues = vec![QueueCapacity { name: "default".to_owned(), most, used }];
+        cluster.queues =
+            vec![QueueCapacity { name: "default".to_owned(), most, used, parents_free: None }];
         let changes = changes(&cluster, &jobs);
         let Some((id, _)) = changes.first() else { return order };
         assert_eq!(changes.len(), 1, "there is room for one trainer: {changes:?}");

@@ -12,9 +12,18 @@ pub fn check() {
         sources::all().iter().flat_map(|(_, text)| tests_of(text)).collect();
     let problems = problems(&page, &tests);
     assert!(problems.is_empty(), "docs/faults.md:\n{}", problems.join("\n"));
-    for (group, last) in
-        [('A', 21), ('B', 12), ('C', 14), ('D', 25), ('E', 27), ('F', 15), ('G', 12), ('H', 7)]
-    {
+    let last_of = [
+        ('A', 23),
+        ('B', 12),
+        ('C', 14),
+        ('D', 25),
+        ('E', 27),
+        ('F', 15),
+        ('G', 27),
+        ('H', 7),
+        ('I', 23),
+    ];
+    for (group, last) in last_of {
         let ids = (1..=last).map(|number| format!("| {group}{number} |"));
         let missing: Vec<String> = ids.filter(|id| !page.contains(id.as_str())).collect();
         assert!(missing.is_empty(), "docs/faults.md lacks {missing:?}");

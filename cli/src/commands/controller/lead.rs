@@ -1,6 +1,7 @@
 //! The controller's loop: waits for the lead, then makes a round every two seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,16 +10,18 @@ use heddle_controller::decision_log::{DecisionLog, LoggedDecision};
 use heddle_controller::dir::ControllerDir;
 use heddle_controller::lease::{self, HeldLease, LeaderLease, LeaseError, LeaseWatch, RENEW_MS};
 use heddle_controller::rounds::ROUND_MS;
+use heddle_controller::seen_job::SeenJob;
 use heddle_controller::status::{ControllerStatus, JobStatus};
-use heddle_controller_core::{ContainerCounts, ScalingDecision, ScalingPlan, plan};
+use heddle_controller_core::{
+    ContainerCounts, ElasticJob, FixedSize, ScalingDecision, ScalingPlan, plan,
+};
 use heddle_fail_points::fail_point;
 use heddle_protocol::control::ResizeOrder;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::view::SetBy;
 use heddle_storage::{Mode, chain, replace_small};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::observer::{Observer, RoundData, order};
 use super::place::Place;
@@ -26,6 +29,15 @@ use crate::cluster::ClusterContext;
 use crate::failure::CommandResult;
 use crate::output;
 use crate::stop_signals::StopSignals;
+
+/// How long the reading of a round may take: a server that hangs would keep the leader silent about it.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// How often a standby reads the lease: it leads at most two of these after ten seconds without a renewal.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// How long a renewal of the lease may take.
+const RENEW_LIMIT: Duration = Duration::from_secs(7);
+/// How long the last round, and giving up the lead, may take.
+const RESIGN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Leads, and waits for the lead, until a signal ends the process.
 pub async fn lead(place: &Place, json: bool) -> CommandResult {
@@ -36,15 +48,26 @@ pub async fn lead(place: &Place, json: bool) -> CommandResult {
     let dir = place.open(&cluster).await?;
     let mut observer = Observer::new(cluster, dir);
     loop {
-        let held = tokio::select! {
-            held = take_lead(&observer) => held,
+        let (held, since_ms) = tokio::select! {
+            taken = take_lead(&observer) => taken,
             _ = signals.next() => return Ok(ExitCode::Ok),
         };
         output::note(&format!("leads: {}", held.lease().text()));
-        let mut leader = Leader::new(held, &observer, json);
-        tokio::select! {
-            superseded = leader.rounds(&mut observer) => output::note(&superseded),
-            _ = signals.next() => {
+        let mut leader = Leader::new(held, since_ms, &observer, json);
+        let stop = Notify::new();
+        let ended = {
+            let mut rounds = pin!(leader.rounds(&mut observer, &stop));
+            tokio::select! {
+                ended = &mut rounds => ended,
+                _ = signals.next() => {
+                    stop.notify_one();
+                    timeout(RESIGN_LIMIT, rounds).await.unwrap_or(RoundsEnd::Stopped)
+                }
+            }
+        };
+        match ended {
+            RoundsEnd::Superseded(by) => output::note(&format!("does not lead any more: {by}")),
+            RoundsEnd::Stopped => {
                 leader.resign().await;
                 return Ok(ExitCode::Ok);
             }
@@ -52,29 +75,42 @@ pub async fn lead(place: &Place, json: bool) -> CommandResult {
     }
 }
 
-/// Waits until the lead is free, and takes it.
-async fn take_lead(observer: &Observer) -> HeldLease {
+/// Why the rounds of a leader end.
+enum RoundsEnd {
+    /// Another controller leads, in words.
+    Superseded(String),
+    /// A signal ends the process: the round has been finished and logged.
+    Stopped,
+}
+
+/// Waits until the lead is free, and takes it. Returns from when on it is held.
+async fn take_lead(observer: &Observer) -> (HeldLease, u64) {
     let mut watch = LeaseWatch::default();
     let mut said = String::new();
     loop {
-        let now_ms = observer.now_ms();
+        let began_ms = observer.now_ms();
         let taken = async {
             let lease = lease::read(&observer.dir).await?;
-            let Some(generation) = watch.next_generation(lease.as_ref(), now_ms) else {
+            let read_ms = began_ms..observer.now_ms();
+            let Some(generation) = watch.next_generation(lease.as_ref(), read_ms) else {
                 say(&mut said, lease.map(|lease| format!("waits: {} leads", lease.text())));
                 return Ok(None);
             };
             let host = nix::unistd::gethostname().unwrap_or_default();
             let (host, pid) = (host.to_string_lossy().into_owned(), std::process::id());
             let lease = LeaderLease { generation, host, pid, counter: 0, is_resigned: false };
-            HeldLease::take(&observer.dir, lease).await
+            let since_ms = observer.now_ms();
+            let held = HeldLease::take(&observer.dir, lease).await?;
+            Ok(held.map(|held| (held, since_ms)))
         };
         match taken.await {
-            Ok(Some(held)) => return held,
+            Ok(Some(taken)) => return taken,
             Ok(None) => {}
-            Err(error) => say(&mut said, Some(format!("cannot read the lease: {error}"))),
+            Err::<_, LeaseError>(error) => {
+                say(&mut said, Some(format!("cannot read the lease: {error}")));
+            }
         }
-        tokio::time::sleep(Duration::from_millis(RENEW_MS)).await;
+        tokio::time::sleep(WATCH_EVERY).await;
     }
 }
 
@@ -108,9 +144,9 @@ struct Leader {
 }
 
 impl Leader {
-    fn new(held: HeldLease, observer: &Observer, json: bool) -> Self {
+    fn new(held: HeldLease, since_ms: u64, observer: &Observer, json: bool) -> Self {
         let lease = held.lease().clone();
-        let (renewed, lead) = watch::channel(Lead::Held(observer.now_ms()));
+        let (renewed, lead) = watch::channel(Lead::Held(since_ms));
         let (resign, resigned) = mpsc::channel(1);
         let clock = observer.clock();
         let renewals = renew(held, observer.dir.clone(), clock, renewed, resigned);
@@ -133,22 +169,29 @@ impl Leader {
             let _resigned = self.renewals.await;
             let _durable = self.log.close().await;
         };
-        let _late = tokio::time::timeout(Duration::from_secs(5), both).await;
+        let _late = timeout(RESIGN_LIMIT, both).await;
     }
 
-    /// Makes rounds until another controller leads; returns that in words.
-    async fn rounds(&mut self, observer: &mut Observer) -> String {
+    /// Makes rounds until another controller leads, or `stop` is notified.
+    async fn rounds(&mut self, observer: &mut Observer, stop: &Notify) -> RoundsEnd {
         let mut ticks = interval(Duration::from_millis(ROUND_MS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stop.notified() => return RoundsEnd::Stopped,
+            }
             if let Lead::Lost(by) = &*self.lead.borrow() {
-                return format!("does not lead any more: {by}");
+                return RoundsEnd::Superseded(by.clone());
             }
             let mut problems = Vec::new();
-            match observer.look().await {
-                Ok(found) => self.round(observer, found, &mut problems).await,
-                Err(failure) => problems.push(failure.in_words()),
+            match timeout(LOOK_LIMIT, observer.look()).await {
+                Ok(Ok(found)) => self.round(observer, found, &mut problems).await,
+                Ok(Err(failure)) => problems.push(failure.in_words()),
+                Err(_) => problems.push(format!(
+                    "cannot read the cluster's state and the grants: no answer within {} s",
+                    LOOK_LIMIT.as_secs()
+                )),
             }
             let problems: BTreeSet<String> = problems.into_iter().collect();
             problems.difference(&self.problems).for_each(|line| output::note(line));
@@ -173,7 +216,7 @@ impl Leader {
                 "the ResourceManager lists {nodes} nodes, far fewer than before: waits until their number stands"
             ));
         }
-        observer.remove_lapsed(&found.read).await;
+        observer.remove_lapsed(&found).await;
         let users: BTreeMap<&str, &str> =
             found.jobs.iter().map(|job| (&*job.grant.application, &*job.report.user)).collect();
         self.last_changes.retain(|job, _| users.contains_key(&**job));
@@ -211,32 +254,30 @@ impl Leader {
             trainers: to.trainers,
             pservers: to.pservers,
         };
-        let mut orders = BTreeMap::new();
-        for job in &found.input.jobs {
-            let seen = observer.rounds.seen(&job.id);
-            let is_new = seen
-                .is_some_and(|seen| seen.set_by != SetBy::Operator && seen.generation < generation);
-            if is_new && job.fixed.is_none() {
-                orders.insert(job.id.clone(), resize(job.wanted));
-            }
-        }
+        let jobs = found.input.jobs.iter();
+        let new = jobs.filter(|job| is_new(observer.rounds.seen(&job.id), job, generation));
+        let mut orders: BTreeMap<String, ResizeOrder> =
+            new.map(|job| (job.id.clone(), resize(job.wanted))).collect();
         let decided: BTreeMap<&str, &ScalingDecision> =
             plan.decisions.iter().map(|decision| (&*decision.job, decision)).collect();
         orders.extend(plan.decisions.iter().map(|one| (one.job.clone(), resize(one.to))));
         if orders.is_empty() {
             return;
         }
-        if !self.may_order(observer.now_ms()) {
+        if !may_order(&self.lead, observer.now_ms()) {
             problems.push("the lease could not be renewed: gives no orders".to_owned());
             return;
         }
         fail_point!("controller-planned");
         let mut lines = Vec::new();
-        for (job, answer) in order(&found.jobs, &orders).await {
+        let pinned = found.input.jobs.iter().filter(|job| job.fixed == Some(FixedSize::Pinned));
+        let pinned: BTreeSet<&str> = pinned.map(|job| &*job.id).collect();
+        let (lead, clock) = (self.lead.clone(), observer.clock());
+        let may_order = move || may_order(&lead, clock());
+        for (job, answer) in order(&found.jobs, &orders, may_order).await {
             let Some(decision) = decided.get(&*job) else {
-                if let Err(why) = answer {
-                    problems.push(format!("{job}: {why}"));
-                }
+                let why = answer.err().filter(|_| !pinned.contains(&*job));
+                problems.extend(why.map(|why| format!("{job}: {why}")));
                 continue;
             };
             let refused = answer.err().unwrap_or_default();
@@ -267,12 +308,20 @@ impl Leader {
             problems.push(format!("cannot log decisions: {}", chain(&error)));
         }
     }
+}
 
-    fn may_order(&self, now_ms: u64) -> bool {
-        match &*self.lead.borrow() {
-            Lead::Held(renewed_ms) => lease::may_order(*renewed_ms, now_ms),
-            Lead::Lost(_) => false,
-        }
+/// Whether a job is to learn the generation of this leader. A pinned job refuses the order that it gets, and remembers the
+/// generation for when an operator gives its size back.
+fn is_new(seen: Option<&SeenJob>, job: &ElasticJob, generation: u64) -> bool {
+    seen.is_some_and(|seen| seen.generation < generation)
+        && matches!(job.fixed, None | Some(FixedSize::Pinned))
+}
+
+/// Whether a leader may give orders at this time of the observer's clock.
+fn may_order(lead: &watch::Receiver<Lead>, now_ms: u64) -> bool {
+    match &*lead.borrow() {
+        Lead::Held(renewed_ms) => lease::may_order(*renewed_ms, now_ms),
+        Lead::Lost(_) => false,
     }
 }
 
@@ -294,16 +343,19 @@ async fn renew(
             }
         }
         let now_ms = clock();
-        match held.renew(&dir).await {
-            Ok(()) => {
+        let why = match timeout(RENEW_LIMIT, held.renew(&dir)).await {
+            Ok(Ok(())) => {
                 said.clear();
                 renewed.send_replace(Lead::Held(now_ms));
+                continue;
             }
-            Err(error @ LeaseError::Superseded(_)) => {
+            Ok(Err(error @ LeaseError::Superseded(_))) => {
                 renewed.send_replace(Lead::Lost(error.to_string()));
                 return;
             }
-            Err(error) => say(&mut said, Some(format!("cannot renew the lease: {error}"))),
-        }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("HDFS does not respond within {} s", RENEW_LIMIT.as_secs()),
+        };
+        say(&mut said, Some(format!("cannot renew the lease: {why}")));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_controller::dir::ControllerDir;
-use heddle_controller::grants::GrantReader;
+use heddle_controller::grants::{GrantFiles, GrantReader};
 use heddle_controller::rounds::{GrantedJob, Observation, PlannerInput, Rounds};
 use heddle_controller::seen_job::SeenJob;
 use heddle_protocol::control::ResizeOrder;
@@ -61,7 +61,7 @@ impl Observer {
     }
 
     /// The clock of [`Self::now_ms`].
-    pub fn clock(&self) -> impl Fn() -> u64 + use<> {
+    pub fn clock(&self) -> impl Fn() -> u64 + Clone + use<> {
         let started = self.started;
         move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -119,15 +119,16 @@ impl Observer {
         let (applications, nodes, queues) =
             of_cluster.or_fail_with(client_failure, "cannot read the cluster's state")?;
         let grants = self.grants.read(&self.dir).await;
-        let (grants, lines) = grants.or_fail_with(storage_failure, "cannot read the grants")?;
-        Ok((Observation { applications, nodes, queues, grants }, lines))
+        let files = grants.or_fail_with(storage_failure, "cannot read the grants")?;
+        let GrantFiles { grants, others: other_files, lines } = files;
+        Ok((Observation { applications, nodes, queues, grants, other_files }, lines))
     }
 
-    /// Removes grants of applications that have ended; best effort.
-    pub async fn remove_lapsed(&mut self, read: &Observation) {
+    /// Removes grants of applications that have ended, and other old files beside them; best effort.
+    pub async fn remove_lapsed(&mut self, found: &RoundData) {
         let now_ms = self.now_ms();
-        for application in self.rounds.lapsed(read, now_ms) {
-            let _again = GrantReader::remove(&self.dir, &application).await;
+        for file in self.rounds.lapsed(&found.read, &found.jobs, now_ms) {
+            let _again = GrantReader::remove(&self.dir, &file).await;
         }
     }
 }
@@ -138,26 +139,28 @@ async fn views(jobs: &[GrantedJob]) -> Vec<(String, Result<JobView, String>)> {
         let run = grant.run;
         async move { am.view_with(AmKey::controller(run, &secret)).await }
     };
-    each(jobs, view).await
+    each(jobs, view, || true).await
 }
 
-/// Sends orders, by application; returns the answer of each job.
+/// Sends orders, by application; returns the answer of each job. `may_order`: asked before each is sent.
 pub async fn order(
     jobs: &[GrantedJob],
     orders: &BTreeMap<String, ResizeOrder>,
+    may_order: impl Fn() -> bool + Clone + Send + 'static,
 ) -> Vec<(String, Result<(), String>)> {
     let ordered = jobs.iter().filter(|job| orders.contains_key(&job.grant.application));
     let resize = |grant: &ControllerGrant, am: Am, secret: Secret| {
         let (run, order) = (grant.run, orders[&grant.application]);
         async move { am.resize(AmKey::controller(run, &secret), &order).await }
     };
-    each(ordered, resize).await
+    each(ordered, resize, may_order).await
 }
 
-/// Makes a call to the ApplicationMaster of each job, all at a time.
+/// Makes a call to the ApplicationMaster of each job, many at a time. `may_call`: asked before each begins.
 async fn each<'j, T, C>(
     jobs: impl IntoIterator<Item = &'j GrantedJob>,
     call: impl Fn(&ControllerGrant, Am, Secret) -> C,
+    may_call: impl Fn() -> bool + Clone + Send + 'static,
 ) -> Vec<(String, Result<T, String>)>
 where
     T: Send + 'static,
@@ -182,9 +185,12 @@ where
             checkpoint_timeout: Duration::ZERO,
         };
         let call = call(grant, am, secret);
-        let places = Arc::clone(&places);
+        let (places, may_call) = (Arc::clone(&places), may_call.clone());
         calls.spawn(async move {
             let _place = places.acquire_owned().await;
+            if !may_call() {
+                return (application, Err("the lease could not be renewed".to_owned()));
+            }
             let answer = match tokio::time::timeout(AM_LIMIT, call).await {
                 Ok(answer) => answer.map_err(|failure| failure.in_words()),
                 Err(_) => Err("it does not respond within 2 s".to_owned()),

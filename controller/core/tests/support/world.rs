@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use heddle_controller_core::{
     ClusterState, ContainerCounts, ElasticJob, FixedSize, LoadLimit, NodeCapacity, NodeContainers,
-    QueueCapacity, ResourceVector, ScalingPlan, SizeChange, plan,
+    QueueCapacity, ReleaseOrder, ResourceVector, ScalingPlan, SizeChange, plan,
 };
+
+const TRAINER: ContainerCounts = ContainerCounts::new(1, 0);
+const PSERVER: ContainerCounts = ContainerCounts::new(0, 1);
 
 /// Time between two rounds of the controller.
 pub const ROUND_MS: u64 = 5_000;
@@ -50,6 +53,8 @@ pub struct Job {
     pub work: u64,
     pub wanted: ContainerCounts,
     pub held: BTreeMap<usize, ContainerCounts>,
+    /// Containers as YARN has granted them: the job releases the last of a role first.
+    pub granted: Vec<(usize, ContainerCounts)>,
     pub count: ContainerCounts,
     pub draining: Vec<Draining>,
     pub asked_since_ms: Option<u64>,
@@ -80,6 +85,7 @@ impl Job {
             sizes,
             work,
             held: BTreeMap::new(),
+            granted: Vec::new(),
             count: ContainerCounts::default(),
             draining: Vec::new(),
             asked_since_ms: None,
@@ -93,6 +99,12 @@ impl Job {
 
     pub fn demand(&self, counts: ContainerCounts) -> ResourceVector {
         self.trainer.times(counts.trainers) + self.pserver.times(counts.pservers)
+    }
+
+    /// Nodes of the containers of a role, in the order in which they are released.
+    fn release_order(&self, one: ContainerCounts) -> impl Iterator<Item = usize> {
+        let of_role = move |granted: &&(usize, ContainerCounts)| granted.1 == one;
+        self.granted.iter().rev().filter(of_role).map(|(node, _)| *node)
     }
 
     pub fn is_present(&self, now_ms: u64) -> bool {
@@ -274,6 +286,10 @@ impl World {
         }
         let held = job.held.entry(node).or_default();
         *held = *held + counts;
+        let each = [(TRAINER, counts.trainers), (PSERVER, counts.pservers)];
+        for (one, count) in each {
+            job.granted.extend((0..count).map(|_| (node, one)));
+        }
         job.count = job.count + counts;
     }
 
@@ -308,6 +324,7 @@ impl World {
     }
 
     fn end(&mut self, at: usize) {
+        self.jobs[at].granted.clear();
         let held = std::mem::take(&mut self.jobs[at].held);
         let draining = std::mem::take(&mut self.jobs[at].draining);
         let draining = draining.into_iter().map(|drain| (drain.node, drain.counts));
@@ -342,6 +359,9 @@ impl World {
         let present = self.jobs.iter().filter(|job| job.is_present(self.now_ms));
         let on =
             |node: usize, counts| NodeContainers { node: self.nodes[node].name.clone(), counts };
+        let order = |job: &Job, one| {
+            job.release_order(one).map(|node| self.nodes[node].name.clone()).collect()
+        };
         let elastic = present.map(|job| ElasticJob {
             id: job.id.clone(),
             class: job.class,
@@ -354,6 +374,10 @@ impl World {
             wanted: job.wanted,
             held: job.held.iter().map(|(node, counts)| on(*node, *counts)).collect(),
             draining: job.draining.iter().map(|drain| on(drain.node, drain.counts)).collect(),
+            release_order: ReleaseOrder {
+                trainers: order(job, TRAINER),
+                pservers: order(job, PSERVER),
+            },
             asked_since_ms: job.asked_since_ms,
             changes: job.changes.clone(),
             fixed: job.fixed,
@@ -362,11 +386,38 @@ impl World {
         elastic.collect()
     }
 
-    /// Jobs follow the decisions at once, and leave the nodes that these name.
+    /// Forgets the last containers of a role that the job was granted; returns their number by node.
+    fn release_last(
+        &mut self,
+        at: usize,
+        one: ContainerCounts,
+        count: u32,
+    ) -> BTreeMap<String, u32> {
+        let granted = &mut self.jobs[at].granted;
+        let mut released = BTreeMap::new();
+        for _ in 0..count {
+            let last = granted.iter().rposition(|(_, of)| *of == one).expect("it is there");
+            let (node, _) = granted.remove(last);
+            *released.entry(self.nodes[node].name.clone()).or_default() += 1;
+        }
+        released
+    }
+
+    /// Jobs follow the decisions at once. They release the containers that they were granted last: those that the plan names.
     pub fn follow(&mut self, plan: &ScalingPlan) {
         for decision in &plan.decisions {
             let at = self.jobs.iter().position(|job| job.id == decision.job).expect("it is there");
             let until_ms = self.now_ms + self.drain_ms;
+            for one in [TRAINER, PSERVER] {
+                let on = |on: &NodeContainers| {
+                    let count =
+                        if one == TRAINER { on.counts.trainers } else { on.counts.pservers };
+                    (count > 0).then(|| (on.node.clone(), count))
+                };
+                let named: BTreeMap<String, u32> = decision.leave.iter().filter_map(on).collect();
+                let count = named.values().sum();
+                assert_eq!(named, self.release_last(at, one, count), "{decision}");
+            }
             for NodeContainers { node, counts } in &decision.leave {
                 let node: usize = node[1..].parse().expect("it is there");
                 let job = &mut self.jobs[at];
