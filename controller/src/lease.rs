@@ -4,7 +4,7 @@
 //! every [`RENEW_MS`] with a counter. Others watch: when the counter of the highest generation has not moved for
 //! [`TAKE_OVER_MS`] of the watcher's own clock, or its leader has resigned, they try to make the next file. Clocks of two hosts
 //! are not compared. A leader that was suspended meanwhile finds a higher generation when it renews; jobs refuse orders that it
-//! sends before (`am/core`), and it stops to send them when its last renewal is older than [`ORDERS_MS`].
+//! sends before (`am/core`), and it stops to send them when its last renewal is older than 7 s.
 
 use std::ops::Range;
 

@@ -6,7 +6,7 @@
 //! thread ends at its next batch.
 //!
 //! While a task is read, the input of the next task is opened and its first bytes are fetched. A storage outage that is
-//! shorter than the rest of the present task does not stop training; a longer one is recorded in [`StorageWaits`].
+//! shorter than the rest of the present task does not stop training; a longer one is recorded in the status.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
