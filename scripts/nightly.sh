@@ -28,7 +28,7 @@ part event-logs 10 simulation compare_event_logs
 part defects 2 simulation find_defects
 # Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
 nightly_tests=(hdfs local spark yarn yarn_kerberos)
-declare -A test_minutes=([hdfs]=2 [local]=15 [spark]=2 [yarn]=60 [yarn_kerberos]=10)
+declare -A test_minutes=([hdfs]=2 [local]=15 [spark]=2 [yarn]=35 [yarn_kerberos]=10)
 for program in "${nightly_tests[@]}"; do
     part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
