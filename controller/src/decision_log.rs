@@ -122,12 +122,10 @@ async fn remove_old(dir: &ControllerDir, today: Date) -> Result<(), StorageError
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use heddle_controller_core::{ContainerCounts, ScalingReason};
-    use heddle_storage::{StorageUrl, connect};
 
     use super::*;
+    use crate::dir::local_folder;
 
     fn line(day: u64) -> LoggedDecision {
         let decision = ScalingDecision {
@@ -145,13 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_day_has_a_file_and_old_ones_are_removed() {
-        let root = tempfile::tempdir().expect("a folder");
-        let url = StorageUrl::parse(&format!("file://{}", root.path().display())).expect("a URL");
-        let enter = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(root.path(), enter).expect("own");
-        let access = connect(&url).expect("local").access(url.path()).await;
-        let user = access.expect("there").expect("it has an owner").owner;
-        let dir = ControllerDir::open(&url, "it", &user).await.expect("made");
+        let (root, dir) = local_folder().await;
         let mut log = DecisionLog::new(3);
         for day in [20_000, 20_000, 20_001, 20_031] {
             log.write(&dir, &[line(day)]).await.expect("written");

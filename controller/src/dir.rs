@@ -161,3 +161,18 @@ impl ControllerDir {
         self.path("private/status.json")
     }
 }
+
+/// A controller's folder on this machine, of the user that runs the test.
+#[cfg(test)]
+pub(crate) async fn local_folder() -> (tempfile::TempDir, ControllerDir) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let root = tempfile::tempdir().expect("a folder");
+    let url = StorageUrl::parse(&format!("file://{}", root.path().display())).expect("a URL");
+    let enter = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(root.path(), enter).expect("own");
+    let access = connect(&url).expect("local").access(url.path()).await;
+    let user = access.expect("there").expect("it has an owner").owner;
+    let dir = ControllerDir::open(&url, "it", &user).await.expect("made");
+    (root, dir)
+}

@@ -125,21 +125,12 @@ async fn one(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use heddle_storage::{StorageUrl, connect};
-
     use super::*;
+    use crate::dir::local_folder;
 
     #[tokio::test]
     async fn files_that_are_not_grants_are_ignored_and_removed() {
-        let root = tempfile::tempdir().expect("a folder");
-        let url = StorageUrl::parse(&format!("file://{}", root.path().display())).expect("a URL");
-        let enter = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(root.path(), enter).expect("own");
-        let access = connect(&url).expect("local").access(url.path()).await;
-        let user = access.expect("there").expect("it has an owner").owner;
-        let dir = ControllerDir::open(&url, "it", &user).await.expect("made");
+        let (root, dir) = local_folder().await;
         let folder = root.path().join("grants");
         std::fs::write(folder.join(".a.json.draft"), "half").expect("written");
         std::fs::write(folder.join("large.json"), vec![b' '; GRANT_BYTES_MAX + 1])
