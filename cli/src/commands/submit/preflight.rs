@@ -314,6 +314,7 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Comman
 mod tests {
     use heddle_yarn::proto;
 
+    use super::super::total_memory::tests::node;
     use super::*;
 
     fn message(name: &str, state: proto::QueueStateProto) -> proto::QueueInfoProto {
@@ -377,19 +378,6 @@ mod tests {
         let proposed =
             "(queues that accept your jobs: root.default, root.users.alice, root.usersown)";
         assert!(notes[0].contains(proposed), "{notes:?}");
-    }
-
-    fn node(mib: i64) -> NodeReport {
-        let message = proto::NodeReportProto {
-            node_id: Some(proto::NodeIdProto { host: Some("n1".to_owned()), port: Some(8041) }),
-            capability: Some(proto::ResourceProto {
-                memory: Some(mib),
-                virtual_cores: Some(8),
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
-        NodeReport::try_from(&message).expect("a node")
     }
 
     #[test]

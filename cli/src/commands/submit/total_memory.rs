@@ -77,14 +77,15 @@ pub fn check(
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use heddle_protocol::job_spec;
     use heddle_yarn::proto;
 
     use super::super::plan::roles;
     use super::*;
 
-    fn node(mib: i64) -> NodeReport {
+    /// A node with this much memory and eight vcores.
+    pub fn node(mib: i64) -> NodeReport {
         let message = proto::NodeReportProto {
             node_id: Some(proto::NodeIdProto { host: Some("n1".to_owned()), port: Some(8041) }),
             capability: Some(proto::ResourceProto {
