@@ -108,18 +108,23 @@ fn lost(victim: Victim, job: &Submitted<'_>, view: &JobView) -> Result<(Vec<Proc
     Ok((lost, only_copies))
 }
 
-/// Pservers grow from few to many, and what the victim is dies meanwhile; then they shrink again.
+/// Pservers grow from few to many and shrink again, and what the victim is dies in one of the two.
 fn round(
     victim: Victim,
+    pservers: u32,
     cluster: &Cluster,
     job: &YarnJob<'_>,
     submitted: &mut Submitted<'_>,
     slow_fills: &Path,
 ) -> Result<()> {
     submitted.wait_for("few pservers", LIMIT, |view| is_spread(view, FEW))?;
+    if pservers == FEW {
+        scale(job, &submitted.id, MANY)?;
+        submitted.wait_for("many pservers", LIMIT, |view| is_spread(view, MANY))?;
+    }
     let rollbacks = submitted.rollbacks().len();
     std::fs::write(slow_fills, "")?;
-    scale(job, &submitted.id, MANY)?;
+    scale(job, &submitted.id, pservers)?;
     let view = submitted.wait_for("shards move", LIMIT, |view| {
         view.replication.as_ref().is_some_and(|copies| !copies.refills.is_empty())
     })?;
@@ -136,9 +141,9 @@ fn round(
     let pids: BTreeSet<u32> =
         lost.iter().map(|process| process.pid.as_raw().cast_unsigned()).collect();
     let attempt = view.attempt.0 + u32::from(matches!(victim, Victim::ApplicationMaster));
-    let after = submitted.wait_for("many pservers", LIMIT, |now| {
+    let after = submitted.wait_for("all shards are there", LIMIT, |now| {
         now.attempt.0 == attempt
-            && is_spread(now, MANY)
+            && is_spread(now, pservers)
             && now.slots.iter().all(|place| !pids.contains(&place.pid))
     })?;
     if matches!(victim, Victim::Node) {
@@ -147,13 +152,18 @@ fn round(
     }
     let rolled_back = submitted.rollbacks().len() - rollbacks;
     let slots: Vec<Slot> = lost.iter().filter_map(|process| process.slot).collect();
-    println!("{victim:?}, {slots:?} lost in moves: {rolled_back} rollbacks, {}", after.epoch);
+    println!(
+        "{victim:?}, {slots:?} lost in moves to {pservers} pservers: {rolled_back} rollbacks, {}",
+        after.epoch
+    );
     ensure!(rolled_back <= only_copies, "{:?}", submitted.rollbacks());
     if only_copies == 0 {
         ensure!(after.epoch == view.epoch, "{:?}, then {:?}", view.epoch, after.epoch);
     }
-    scale(job, &submitted.id, FEW)?;
-    submitted.wait_for("few pservers again", LIMIT, |view| is_spread(view, FEW))?;
+    if pservers == MANY {
+        scale(job, &submitted.id, FEW)?;
+        submitted.wait_for("few pservers again", LIMIT, |view| is_spread(view, FEW))?;
+    }
     let unwanted = submitted.processes();
     let pservers = unwanted
         .iter()
@@ -175,9 +185,11 @@ fn rounds(name: &str, times: u32) -> Result<()> {
     );
     let mut submitted = job.submit(&ELASTIC, &points)?.expecting(KILLS).expecting(LOST_NODE);
     let victims = [Victim::Destination, Victim::ApplicationMaster, Victim::Source, Victim::Node];
-    for victim in victims.into_iter().cycle().take(times as usize) {
-        round(victim, cluster, &job, &mut submitted, &slow_fills)
-            .with_context(|| format!("{victim:?}"))?;
+    for (at, victim) in victims.into_iter().cycle().take(times as usize).enumerate() {
+        // In growth and in a shrink in turn, also of one victim.
+        let pservers = if (at + at / 4).is_multiple_of(2) { MANY } else { FEW };
+        round(victim, pservers, cluster, &job, &mut submitted, &slow_fills)
+            .with_context(|| format!("{victim:?} in moves to {pservers} pservers"))?;
     }
     job.hurry()?;
     // A pass takes a fifth of this on an idle machine.
