@@ -76,6 +76,12 @@ pub enum Mutation {
     HandOverWithoutDraining,
     /// A primary that gets its first other copy does not begin to record its changes.
     FillIsNotRecorded,
+    /// Moves: a pserver that is only unwanted is given up after a checkpoint, like one on a node that leaves.
+    UnwantedPserverIsGivenUp,
+    /// Moves: a new attempt refuses a pserver that is not wanted any more and still serves shards.
+    UnwantedPserverIsRefused,
+    /// Moves: the copy that a shard moves to is in excess before it serves.
+    SurplusDoesNotWait,
     /// Replicas: a new primary goes on before the other copies of the set have answered.
     SurvivorsAreNotAligned,
     /// Spares: more trainers join than the job wants.
@@ -104,7 +110,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 48] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -138,6 +144,9 @@ impl Mutation {
         Self::ChunksOvertakeChanges,
         Self::HandOverWithoutDraining,
         Self::FillIsNotRecorded,
+        Self::UnwantedPserverIsGivenUp,
+        Self::UnwantedPserverIsRefused,
+        Self::SurplusDoesNotWait,
         Self::SurvivorsAreNotAligned,
         Self::SparesJoin,
         Self::SpareStaysIdle,

@@ -58,6 +58,9 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
             Fault::LoseTrainer,
             Fault::CutOffControl,
         ],
+        // Orders about sizes without the loss of a pserver.
+        Mutation::UnwantedPserverIsGivenUp | Mutation::SurplusDoesNotWait => &[Fault::Scale],
+        Mutation::UnwantedPserverIsRefused => &[Fault::Scale, Fault::KillAm],
         // An attempt that dies between an order and its record.
         Mutation::OrderAnsweredEarly => &[Fault::Scale, Fault::KillAm, Fault::TwoAms],
         // An attempt that dies between a score and its record.
@@ -107,6 +110,9 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::HandOverWithoutDraining => "asp-replicas",
         // One copy of each shard.
         Mutation::FillIsNotRecorded => "asp-moves",
+        Mutation::UnwantedPserverIsGivenUp
+        | Mutation::UnwantedPserverIsRefused
+        | Mutation::SurplusDoesNotWait => "bsp-moves",
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",

@@ -2,6 +2,7 @@
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::WarningCode;
 
 use super::Core;
@@ -175,8 +176,11 @@ impl Core {
     /// A checkpoint exists: pservers on nodes that will be gone move without losing work. Those whose shards have, or can get,
     /// copies elsewhere wait for these.
     pub(super) fn move_departing_pservers(&mut self) {
-        for slot in self.fleet.departing_pservers() {
-            if !self.waits_for_copies(slot) {
+        let gives_up = Mutation::UnwantedPserverIsGivenUp.is_on();
+        let mut slots = self.fleet.departing_pservers();
+        slots.extend(self.fleet.unwanted_pservers().filter(|_| gives_up));
+        for slot in slots {
+            if gives_up || !self.waits_for_copies(slot) {
                 self.lose(Fleet::moves_off(slot));
             }
         }

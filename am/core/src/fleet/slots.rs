@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::job_spec::{PserverSpec, TrainerSpec};
+use heddle_protocol::mutation::Mutation;
 
 use super::link::{ControlLink, PortProbe};
 use crate::action::{ConnectionId, ContainerName};
@@ -329,9 +330,10 @@ impl Slots {
             return Admission::Refused(format!("the job has no {}", member.slot));
         };
         // A pserver that is to go may still serve shards.
+        let adopts = adopting && !Mutation::UnwantedPserverIsRefused.is_on();
         let stays = |current: &RegisteredContainer| current.member == member;
         let may_stay = member.slot.role == Role::Pserver
-            && (adopting || matches!(&entry.status, SlotStatus::Held(held) if stays(held)));
+            && (adopts || matches!(&entry.status, SlotStatus::Held(held) if stays(held)));
         if !(entry.wanted || may_stay) {
             return Admission::Refused(format!("{} is not wanted any more", member.slot));
         }

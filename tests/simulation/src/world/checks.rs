@@ -166,6 +166,7 @@ impl World {
             {
                 self.faults.pop_front();
                 self.injected.push((at, fault));
+                self.moves.begin_again();
                 self.inject(at, fault)?;
             }
             if let Some(outcome) = self.outcome.take() {
@@ -249,6 +250,7 @@ impl World {
     pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
         self.check_rollback(event);
+        self.check_moves(event);
         if let view::JobEvent::PassTrained(trained) = event {
             self.check_figures(trained);
         }

@@ -184,6 +184,7 @@ impl World {
                     self.push(Wire::ControlDown(connection.0), Item::End);
                 }
                 Action::Journal { id, record } => {
+                    self.check_fills(&record)?;
                     match &*record {
                         Record::Outcome(outcome) => self.decides(attempt, outcome),
                         Record::Scaled { generation, .. } => self.check_scaled(*generation)?,

@@ -12,6 +12,7 @@ mod inject;
 mod log;
 mod master;
 mod moments;
+mod moves;
 mod peers;
 mod processes;
 mod saves;
@@ -47,6 +48,7 @@ use data::half_frame;
 use extra_trainers::LateTasks;
 use log::Log;
 use moments::Orders;
+use moves::Moves;
 use peers::PeerLink;
 use trouble::{AM, Trouble};
 
@@ -206,6 +208,7 @@ pub struct World {
     faults: VecDeque<(u64, Fault)>,
     /// Those that came.
     injected: Vec<(u64, Fault)>,
+    moves: Moves,
     bursts: Option<Bursts>,
     /// The container that the last moment or the last fault was about.
     focus: Option<u64>,
@@ -280,6 +283,7 @@ impl World {
             coverage: Coverage::default(),
             faults: VecDeque::new(),
             injected: Vec::new(),
+            moves: Moves::default(),
             bursts: None,
             focus: None,
             orders: Orders::default(),

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{Member, ShardId, Slot};
+use heddle_protocol::mutation::Mutation;
 
 use super::refills::RefillPlaces;
 use super::{ChangedViews, SettledViews};
@@ -65,7 +66,7 @@ impl SettledViews {
             let most = *backups.max_by_key(|member| (held_by(&member.slot), member.slot))?;
             // The copy of the primary is in excess: it goes when it has handed over.
             let waits = places.copies == 1 && held_by(&view.primary.slot) > held_by(&most.slot);
-            (!waits).then_some((view.shard, most))
+            (!waits || Mutation::SurplusDoesNotWait.is_on()).then_some((view.shard, most))
         };
         let (shard, backup): (ShardId, Member) =
             self.views.iter().filter(surplus).find_map(most)?;
