@@ -6,7 +6,8 @@
 OLD and NEW are programs built with --release; they may be the same one with other arguments of `heddle run`, such as
 `--new-args "--set pservers.replicas=1"`. Each round measures both, the other one first each time, so that a machine that slows
 down slows both. Prints for each figure the medians and the median and quartiles of the ratios OLD / NEW: above 1 the new one
-is faster. `--json` prints all raw values instead.
+is faster. `--json` prints all raw values instead. `--benches net,table,read,checkpoint,sparse` compares the rows of these
+`heddle bench` that both builds have, in place of exchanges and jobs.
 """
 import argparse
 import json
@@ -65,6 +66,21 @@ def exchanges(program):
     return found
 
 
+def benches(program, names):
+    """All figures of these `heddle bench`."""
+    found = {}
+    for name in names:
+        done = subprocess.run([program, "bench", name, "--json"], capture_output=True, text=True, check=True)
+        for measured in map(json.loads, done.stdout.splitlines()):
+            found[f"{measured['what']}, {measured['unit']}"] = measured["heddle"]
+    return found
+
+
+def ratio(what, old, new):
+    """How many times as fast the new one is."""
+    return new / old if what.endswith("/s") else old / new
+
+
 def training(program, arguments, directory, number):
     """Milliseconds of one whole job, and of the processors for it."""
     target = directory / f"run-{number}"
@@ -98,6 +114,7 @@ def main():
     parser.add_argument("--old-args", default="", help="further arguments of heddle run")
     parser.add_argument("--new-args", default="")
     parser.add_argument("--no-net", action="store_true", help="jobs alone")
+    parser.add_argument("--benches", default="", help="names of `heddle bench`, with commas between")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     programs = {name: Path(path).resolve() for name, path in (("old", args.old), ("new", args.new))}
@@ -105,24 +122,30 @@ def main():
     values = {"old": {}, "new": {}}
     with tempfile.TemporaryDirectory() as directory:
         directory = Path(directory)
-        generate(directory, args.rows, args.features)
+        if not args.benches:
+            generate(directory, args.rows, args.features)
         (directory / "job.toml").write_text(JOB.format(**vars(args)))
         for number in range(args.rounds):
             for name in ("old", "new") if number % 2 == 0 else ("new", "old"):
-                measured = {} if args.no_net else exchanges(programs[name])
-                measured |= training(programs[name], arguments[name], directory, f"{name}-{number}")
+                if args.benches:
+                    measured = benches(programs[name], args.benches.split(","))
+                else:
+                    measured = {} if args.no_net else exchanges(programs[name])
+                    measured |= training(programs[name], arguments[name], directory, f"{name}-{number}")
                 for what, value in measured.items():
                     values[name].setdefault(what, []).append(value)
     if args.json:
         print(json.dumps(values))
         return
-    print(f"{'':24} {'old':>10} {'new':>10} {'old / new':>10}   quartiles")
-    for what, old in values["old"].items():
-        new = values["new"][what]
-        ratios = sorted(a / b for a, b in zip(old, new))
+    both = [what for what in values["old"] if what in values["new"]]
+    width = max(map(len, both))
+    print(f"{'':{width}} {'old':>10} {'new':>10} {'old / new':>10}   quartiles")
+    for what in both:
+        old, new = values["old"][what], values["new"][what]
+        ratios = sorted(ratio(what, a, b) for a, b in zip(old, new))
         low, high = ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]
         middle = statistics.median(ratios)
-        print(f"{what:24} {statistics.median(old):10.1f} {statistics.median(new):10.1f} {middle:10.3f}   {low:.3f}–{high:.3f}")
+        print(f"{what:{width}} {statistics.median(old):10.1f} {statistics.median(new):10.1f} {middle:10.3f}   {low:.3f}–{high:.3f}")
 
 
 if __name__ == "__main__":
